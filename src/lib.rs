@@ -1,0 +1,1 @@
+//! Valkey clusters on Kubernetes.

@@ -1,0 +1,2 @@
+//! The operator process.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Testbed.
+fn main() {}
