@@ -7,3 +7,5 @@
 
 pub mod api;
 pub mod model;
+pub mod render;
+pub mod resolve;

@@ -148,7 +148,10 @@ impl fmt::Display for Why {
                 write!(f, "shard {shard} has {have} of {want} nodes")
             }
             Self::NodeDied { node, detail } => {
-                write!(f, "node {node} is gone before the cluster was formed: {detail}")
+                write!(
+                    f,
+                    "node {node} is gone before the cluster was formed: {detail}"
+                )
             }
             Self::Unschedulable { node, detail } => {
                 write!(f, "pod {node} cannot be scheduled: {detail}")
@@ -164,7 +167,10 @@ impl fmt::Display for Why {
             Self::Handshaking(node) => write!(f, "{node} is being introduced"),
             Self::StaleMember(id) => write!(f, "member {id} is dead and no node of this cluster"),
             Self::ForeignMember(id) => {
-                write!(f, "member {id} is alive and no node of this cluster: it is left alone")
+                write!(
+                    f,
+                    "member {id} is alive and no node of this cluster: it is left alone"
+                )
             }
             Self::SlotsUnassigned(shard) => write!(f, "shard {shard} has slots without an owner"),
             Self::SlotsDisagree { least, most } => {
@@ -182,7 +188,10 @@ impl fmt::Display for Why {
             Self::NotLinked(node) => write!(f, "replica {node} has not finished its first sync"),
             Self::StateNotOk(node) => write!(f, "{node} does not report cluster_state ok"),
             Self::TableDiffers { node, rows, nodes } => {
-                write!(f, "{node} knows {rows} members where the cluster has {nodes}")
+                write!(
+                    f,
+                    "{node} knows {rows} members where the cluster has {nodes}"
+                )
             }
             Self::ShardCount { have, want } => write!(f, "{have} of {want} shards own slots"),
             Self::Formed => f.write_str("every node reports the whole cluster healthy"),
