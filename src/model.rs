@@ -6,6 +6,7 @@ pub mod decision;
 pub mod desired;
 pub mod digest;
 pub mod name;
+pub mod quantity;
 pub mod redacted;
 pub mod slots;
 pub mod topology;

@@ -7,11 +7,13 @@ use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::api::acl::{AclBinding, Permission};
+use crate::api::cluster::Placement;
 use crate::api::role::ValkeyRoleSpec;
+use crate::model::digest::sha256_hex;
 use crate::model::name::ConfigName;
 
 /// What one cluster should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
     /// The shape to build: the snapshot's while Creating, else the live spec's.
     pub shape: Shape,
@@ -45,8 +47,18 @@ pub struct Sourced<T> {
     pub config: ConfigName,
 }
 
+impl<T> Sourced<T> {
+    /// Another value from the same config.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Sourced<U> {
+        Sourced {
+            value: change(self.value),
+            config: self.config,
+        }
+    }
+}
+
 /// What a config chain resolves to for one cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// `repository:tag`.
     pub image: Sourced<String>,
@@ -54,7 +66,8 @@ pub struct Resolved {
     pub cpu: Option<Sourced<Quantity>>,
     /// Request and limit of the Valkey container.
     pub memory: Option<Sourced<Quantity>>,
-    /// The merged `valkey` map of the chain, as it was written.
+    /// The merged `valkey` map of the chain: values as they were written, names canonical (lower case,
+    /// new spelling), since two spellings of one directive are one directive to Valkey.
     pub user_settings: BTreeMap<String, Sourced<String>>,
     /// All three layers in lower case, without `primaryauth` and what only a pod's own name decides:
     /// what a new node is made with.
@@ -67,6 +80,37 @@ pub struct Resolved {
     pub priority_class: Option<String>,
     /// Pull secrets of new pods.
     pub pull_secrets: Vec<String>,
+    /// The cluster's placement with `zoneSpread` always said: its own, or the operator's default.
+    pub placement: Option<Placement>,
+}
+
+impl Resolved {
+    /// A fingerprint of what the user asked for in the `valkey` maps. A node records it when it is made, so
+    /// that our own defaults and forced settings, which change with the operator, never make it outdated.
+    #[must_use]
+    pub fn settings_digest(&self) -> String {
+        // Debug of a string is quoted and escaped, so no two maps have one text.
+        let text: String = self
+            .user_settings
+            .iter()
+            .map(|(name, setting)| format!("{name:?} {:?}\n", setting.value))
+            .collect();
+        sha256_hex(&text)
+    }
+}
+
+/// What the operator's settings say about every pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodPolicy {
+    /// Run as user and group 999. Where the platform picks the user (OpenShift), neither user nor group is
+    /// named.
+    pub fixed_user: bool,
+}
+
+impl Default for PodPolicy {
+    fn default() -> Self {
+        Self { fixed_user: true }
+    }
 }
 
 /// One ACL user: its binding and what each of its permissions grants.

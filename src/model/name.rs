@@ -57,6 +57,46 @@ pub struct ClusterRef {
     pub name: String,
 }
 
+impl ClusterRef {
+    /// The headless Service, and the subdomain of every pod.
+    #[must_use]
+    pub fn service_name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// The Secret with the passwords of the operator's own users.
+    #[must_use]
+    pub fn auth_secret_name(&self) -> String {
+        format!("{}-operator-auth", self.name)
+    }
+
+    /// The ConfigMap with `users.acl`.
+    #[must_use]
+    pub fn acl_config_map_name(&self) -> String {
+        format!("{}-acl", self.name)
+    }
+
+    /// The Secret with the validated TLS material.
+    #[must_use]
+    pub fn tls_secret_name(&self) -> String {
+        format!("{}-tls", self.name)
+    }
+
+    /// The node with five random hex characters behind its cluster's name.
+    #[must_use]
+    pub fn node_name(&self, suffix: &str) -> NodeName {
+        NodeName(format!("{}-{suffix}", self.name))
+    }
+}
+
+impl NodeName {
+    /// The ConfigMap with the node's `valkey.conf`.
+    #[must_use]
+    pub fn config_map_name(&self) -> String {
+        format!("{self}-config")
+    }
+}
+
 impl fmt::Display for ClusterRef {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)

@@ -27,7 +27,9 @@ impl SlotRange {
             return None;
         }
         let start = SLOT_COUNT.checked_mul(index)?.checked_div(shards)?;
-        let end = SLOT_COUNT.checked_mul(index.checked_add(1)?)?.checked_div(shards)?;
+        let end = SLOT_COUNT
+            .checked_mul(index.checked_add(1)?)?
+            .checked_div(shards)?;
         Self::new(start, end.checked_sub(1)?)
     }
 
@@ -115,12 +117,18 @@ impl SlotSet {
                 continue;
             }
             if held.start > next {
-                gaps.push(SlotRange { start: next, end: held.start - 1 });
+                gaps.push(SlotRange {
+                    start: next,
+                    end: held.start - 1,
+                });
             }
             next = held.end + 1;
         }
         if next <= range.end {
-            gaps.push(SlotRange { start: next, end: range.end });
+            gaps.push(SlotRange {
+                start: next,
+                end: range.end,
+            });
         }
         Self { ranges: gaps }
     }
@@ -131,18 +139,30 @@ mod tests {
     use super::*;
 
     fn set(ranges: &[(u32, u32)]) -> SlotSet {
-        SlotSet::of(ranges.iter().filter_map(|&(start, end)| SlotRange::new(start, end)).collect())
+        SlotSet::of(
+            ranges
+                .iter()
+                .filter_map(|&(start, end)| SlotRange::new(start, end))
+                .collect(),
+        )
     }
 
     #[test]
     fn shares_cover_every_slot_once_and_differ_by_one_at_most() {
         for shards in [1, 2, 3, 5, 6, 7, 10, 1000, SLOT_COUNT] {
-            let shares: Vec<SlotRange> =
-                (0..shards).map(|index| SlotRange::share(index, shards).unwrap()).collect();
+            let shares: Vec<SlotRange> = (0..shards)
+                .map(|index| SlotRange::share(index, shards).unwrap())
+                .collect();
             assert_eq!(SlotSet::of(shares.clone()).count(), SLOT_COUNT);
-            assert_eq!(shares.iter().map(|share| share.count()).sum::<u32>(), SLOT_COUNT);
+            assert_eq!(
+                shares.iter().map(|share| share.count()).sum::<u32>(),
+                SLOT_COUNT
+            );
             let sizes = shares.iter().map(|share| share.count());
-            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{shards} shards");
+            assert!(
+                sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1,
+                "{shards} shards"
+            );
         }
         assert_eq!(SlotRange::share(3, 3), None);
         assert_eq!(SlotRange::share(0, SLOT_COUNT + 1), None);
@@ -150,7 +170,10 @@ mod tests {
 
     #[test]
     fn sets_merge_what_touches() {
-        assert_eq!(set(&[(5, 9), (0, 4), (20, 30), (25, 40)]), set(&[(0, 9), (20, 40)]));
+        assert_eq!(
+            set(&[(5, 9), (0, 4), (20, 30), (25, 40)]),
+            set(&[(0, 9), (20, 40)])
+        );
         assert_eq!(set(&[(0, 4)]).union(&set(&[(3, 9), (11, 11)])).count(), 11);
     }
 
@@ -159,6 +182,9 @@ mod tests {
         let range = SlotRange::new(10, 20).unwrap();
         assert_eq!(set(&[]).missing_from(range), set(&[(10, 20)]));
         assert_eq!(set(&[(0, 30)]).missing_from(range), set(&[]));
-        assert_eq!(set(&[(0, 10), (15, 16), (20, 25)]).missing_from(range), set(&[(11, 14), (17, 19)]));
+        assert_eq!(
+            set(&[(0, 10), (15, 16), (20, 25)]).missing_from(range),
+            set(&[(11, 14), (17, 19)])
+        );
     }
 }

@@ -40,7 +40,9 @@ impl NodeView {
     /// The slots that it says it owns itself.
     #[must_use]
     pub fn own_slots(&self) -> SlotSet {
-        self.member(&self.id).map(|member| member.slots.clone()).unwrap_or_default()
+        self.member(&self.id)
+            .map(|member| member.slots.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -82,7 +84,10 @@ pub struct Member {
 
 /// The flags of a row; see `clusterNode` flags in Valkey's cluster_legacy.h.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "Valkey's own flags, each independent")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "Valkey's own flags, each independent"
+)]
 pub struct MemberFlags {
     /// `myself`.
     pub myself: bool,

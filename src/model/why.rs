@@ -176,7 +176,10 @@ impl fmt::Display for Why {
                 write!(f, "shard {shard} has {have} of {want} nodes")
             }
             Self::NodeDied { node, detail } => {
-                write!(f, "node {node} is gone before the cluster was formed: {detail}")
+                write!(
+                    f,
+                    "node {node} is gone before the cluster was formed: {detail}"
+                )
             }
             Self::Unschedulable { node, detail } => {
                 write!(f, "pod {node} cannot be scheduled: {detail}")
@@ -196,7 +199,10 @@ impl fmt::Display for Why {
             Self::Handshaking(node) => write!(f, "{node} is being introduced"),
             Self::StaleMember(id) => write!(f, "member {id} is dead and no node of this cluster"),
             Self::ForeignMember(id) => {
-                write!(f, "member {id} is alive and no node of this cluster: it is left alone")
+                write!(
+                    f,
+                    "member {id} is alive and no node of this cluster: it is left alone"
+                )
             }
             Self::MemberUnclear(id) => {
                 write!(f, "member {id} is no node of this cluster and not proven dead yet")
@@ -218,7 +224,10 @@ impl fmt::Display for Why {
             Self::NotLinked(node) => write!(f, "replica {node} has not finished its first sync"),
             Self::StateNotOk(node) => write!(f, "{node} does not report cluster_state ok"),
             Self::TableDiffers { node, rows, nodes } => {
-                write!(f, "{node} knows {rows} members where the cluster has {nodes}")
+                write!(
+                    f,
+                    "{node} knows {rows} members where the cluster has {nodes}"
+                )
             }
             Self::ShardCount { have, want } => write!(f, "{have} of {want} shards own slots"),
             Self::Formed => f.write_str("every node reports the whole cluster healthy"),
