@@ -10,10 +10,9 @@ use std::net::IpAddr;
 use kube::Client;
 
 use crate::model::decision::{Action, Decision, NodeAction, Nudge, Verdict};
-use crate::model::desired::{Desired, Resolved};
+use crate::model::desired::{Desired, PodPolicy, Resolved};
 use crate::model::name::NodeName;
 use crate::model::world::{Auth, Keeping, NodeFacts, World};
-use crate::render::pod::PodPolicy;
 use crate::valkey::client::{Connector, Target};
 
 /// Whoever holds a Writer can change the world.
@@ -38,6 +37,14 @@ pub enum Error {
         name: String,
         /// Why not.
         source: Box<kube::Error>,
+    },
+    /// A spec cannot be written as JSON.
+    #[error("failed to encode the spec of ValkeyCluster {name:?}")]
+    Encode {
+        /// The cluster.
+        name: String,
+        /// Why not.
+        source: serde_json::Error,
     },
     /// A Valkey process did not take a command.
     #[error("failed to send {command} to node {node}")]

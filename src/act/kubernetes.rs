@@ -32,7 +32,11 @@ impl Writer {
     }
 
     pub(super) async fn snapshot(&self, cluster: &ClusterFacts) -> Result<(), Error> {
-        self.patch_status(cluster, &render::status::snapshot(&cluster.spec)).await
+        let patch = render::status::snapshot(cluster).map_err(|source| Error::Encode {
+            name: cluster.key.name.clone(),
+            source,
+        })?;
+        self.patch_status(cluster, &patch).await
     }
 
     /// Nodes first: a cluster that is Active has no Joining node left from its bootstrap.
@@ -64,7 +68,7 @@ impl Writer {
         shard: ShardIndex,
     ) -> Result<NodeName, Error> {
         let suffix = rand::random_range(0..0x10_0000_u32);
-        let name = NodeName::new(format!("{}-{suffix:05x}", cluster.key.name));
+        let name = cluster.key.node_name(&format!("{suffix:05x}"));
         let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, None);
         create(&self.api(&cluster.key.namespace), &node).await.map(|_: ValkeyNode| name)
     }
@@ -90,7 +94,7 @@ impl Writer {
         if let Keeping::Ours(auth) = &world.kept.auth
             && auth.finalizer
         {
-            let name = render::auth_secret::name(key);
+            let name = key.auth_secret_name();
             release(&self.api::<Secret>(&key.namespace), &name, FINALIZER_AUTH).await?;
         }
         release(&self.api::<ValkeyCluster>(&key.namespace), &key.name, FINALIZER_CLUSTER).await
@@ -113,7 +117,7 @@ impl Writer {
         resolved: &Resolved,
         node: &NodeFacts,
     ) -> Result<(), Error> {
-        let pod = render::pod::pod(world, resolved, node, self.pod_policy);
+        let pod = render::pod::pod(&world.cluster, node, resolved, self.pod_policy);
         create(&self.api(&world.cluster.key.namespace), &pod).await.map(|_: Pod| ())
     }
 

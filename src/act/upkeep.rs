@@ -74,12 +74,12 @@ pub fn needed(world: &World, desired: &Desired) -> Vec<Upkeep> {
 /// Added and changed keys only: removed ones stay until the pod is replaced, and those of other
 /// people are theirs.
 fn annotations(world: &World) -> impl Iterator<Item = Upkeep> + '_ {
-    let wanted = world.cluster.spec.pod_annotations.as_ref();
+    let wanted = &world.cluster.spec.pod_annotations;
     world.nodes.values().filter_map(move |node| {
         let PodSighting::Present(pod) = &node.pod else {
             return None;
         };
-        let differs: BTreeMap<String, String> = wanted?
+        let differs: BTreeMap<String, String> = wanted
             .iter()
             .filter(|(key, value)| pod.annotations.get(*key) != Some(value))
             .map(|(key, value)| (key.clone(), value.clone()))
@@ -118,13 +118,13 @@ impl Writer {
             }
             Upkeep::CreateAcl(text) => {
                 info!(cluster_name, namespace, "creating ACL ConfigMap");
-                let map = render::users_acl::config_map(cluster, text.expose());
+                let map = render::users_acl::config_map(cluster, text.expose().clone());
                 create(&self.api(namespace), &map).await.map(|_: ConfigMap| ())
             }
             Upkeep::UpdateAcl(text) => {
                 info!(cluster_name, namespace, "updating ACL ConfigMap");
                 let patch = json!({"data": {ACL_KEY: text.expose()}});
-                let name = render::users_acl::name(&cluster.key);
+                let name = cluster.key.acl_config_map_name();
                 merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
             }
             Upkeep::Annotate { node, pod, annotations } => {

@@ -16,7 +16,7 @@ use crate::api::cluster::ValkeyCluster;
 use crate::api::node::ValkeyNode;
 use crate::api::{
     ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER,
-    FINALIZER_NODE, LABEL_INSTANCE, OPERATOR_PASSWORD_KEY, POD_SELECTOR, REPL_PASSWORD_KEY,
+    FINALIZER_NODE, LABEL_INSTANCE, AUTH_KEY_OPERATOR, POD_SELECTOR, AUTH_KEY_REPL,
 };
 use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
@@ -33,7 +33,7 @@ pub(super) async fn world(
     source: Source,
 ) -> Result<Option<World>, Error> {
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-    let (acl_name, auth_name) = (format!("{name}-acl"), format!("{name}-operator-auth"));
+    let (acl_name, auth_name) = (key.acl_config_map_name(), key.auth_secret_name());
     let stores = &reader.stores;
     let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
@@ -233,7 +233,7 @@ fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
         let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
         String::from_utf8(bytes.clone()).ok().map(Redacted::new)
     };
-    match (password(OPERATOR_PASSWORD_KEY), password(REPL_PASSWORD_KEY)) {
+    match (password(AUTH_KEY_OPERATOR), password(AUTH_KEY_REPL)) {
         (Some(operator), Some(repl)) if owned_by(secret, owner) => {
             Keeping::Ours(Auth { operator, repl, finalizer: has_finalizer(secret, FINALIZER_AUTH) })
         }
