@@ -78,16 +78,16 @@ pub(crate) fn valkey() -> Result<PathBuf, Error> {
     })
 }
 
-/// A program of the Valkey image to be run on the machine itself, without container or namespaces: `valkey-server`,
-/// `valkey-cli` or `valkey-benchmark`. The path is that of a wrapper which starts the program by the dynamic linker of
-/// the image, since the C library here may be older; the wrapper replaces itself, so signals and the process id are the
-/// program's own. Its process name is that of the linker.
-pub(crate) fn valkey_program(name: &str) -> Result<PathBuf, Error> {
-    Ok(valkey_root()?.join("bin").join(name))
+/// A directory with `valkey-server`, `valkey-cli` and `valkey-benchmark` of that image, to be run on the machine itself,
+/// without container or namespaces. Each is a wrapper which starts the program by the dynamic linker of the image, since the
+/// C library here may be older; the wrapper replaces itself, so signals and the process id are the program's own. Only
+/// its process name is that of the linker.
+pub(crate) fn valkey_programs() -> Result<PathBuf, Error> {
+    Ok(valkey_root()?.join("bin"))
 }
 
 /// A cached directory with the Valkey root file system in `root` and wrappers for the machine itself in `bin`.
-pub(crate) fn valkey_root() -> Result<PathBuf, Error> {
+fn valkey_root() -> Result<PathBuf, Error> {
     let ingredients = Ingredients::default()
         .text("forky 9.1.2")
         .text(VALKEY_PACKAGES)

@@ -371,6 +371,17 @@ impl Testbed {
     }
 }
 
+/// The path of Valkey's server, to be run on the machine itself as any program: a test of real servers on loopback
+/// needs no Kubernetes. Built on first use.
+pub(crate) fn valkey_server() -> Result<PathBuf, Error> {
+    Ok(image::valkey_programs()?.join("valkey-server"))
+}
+
+/// The path of Valkey's client, as above.
+pub(crate) fn valkey_cli() -> Result<PathBuf, Error> {
+    Ok(image::valkey_programs()?.join("valkey-cli"))
+}
+
 impl Drop for Testbed {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else {

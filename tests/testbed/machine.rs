@@ -28,6 +28,7 @@ use super::command::say;
 use super::command::wait_for;
 use super::command::write;
 use super::error::Error;
+use super::image;
 
 /// Where the testbeds of this machine lie, each in a directory of its name. Not below /tmp, which may be in memory, and
 /// short, because the path of a socket has 107 characters at the most.
@@ -133,6 +134,7 @@ impl Machine {
         let pid = first_process(&directory)
             .ok_or_else(|| Error::Refused(format!("no testbed {name:?} runs here")))?;
         let mut path: Vec<PathBuf> = binaries::directories()?;
+        path.push(image::valkey_programs()?);
         path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
         path.extend(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
         let path = path.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":");
