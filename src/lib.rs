@@ -7,5 +7,20 @@
 
 pub mod api;
 pub mod model;
-pub mod render;
+
 pub mod resolve;
+
+pub mod decide;
+
+pub mod render;
+
+pub mod valkey;
+
+pub mod observe;
+
+pub mod act;
+
+pub mod controller;
+
+pub mod settings;
+pub mod telemetry;

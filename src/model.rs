@@ -1,6 +1,7 @@
 //! The nouns that all rooms share: plain data with value equality.
 //! Never holds a client, a socket, a clock or a lock.
 
+pub mod chain;
 pub mod decision;
 pub mod desired;
 pub mod digest;

@@ -19,6 +19,15 @@ pub enum Why {
     NotYetOurs,
     /// The pause annotation is set.
     Paused,
+    /// An object that the cluster needs exists, and is somebody else's.
+    NameTaken {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The auth Secret is gone while nodes run under its passwords.
+    PasswordsLost,
     /// A reference does not resolve.
     Menu(MenuError),
     /// TLS material is not handled by this release yet.
@@ -57,6 +66,8 @@ pub enum Why {
     },
     /// Somebody else's pod has the node's name.
     PodForeign(NodeName),
+    /// Somebody else's ConfigMap has the node's config name.
+    ConfigMapForeign(NodeName),
     /// A pod is not made or not running yet.
     PodStarting(NodeName),
     /// A process does not answer.
@@ -79,6 +90,15 @@ pub enum Why {
     StaleMember(ValkeyId),
     /// An id that no node of this cluster has, and that is alive.
     ForeignMember(ValkeyId),
+    /// An id that no node of this cluster has, and of which it is not sure yet whether it is dead.
+    MemberUnclear(ValkeyId),
+    /// A dead primary whose replica stands for election.
+    AwaitingElection {
+        /// The dead primary.
+        dead: ValkeyId,
+        /// A replica of it.
+        replica: NodeName,
+    },
     /// Slots without an owner.
     SlotsUnassigned(ShardIndex),
     /// The nodes do not tell the same of the slots.
@@ -89,7 +109,7 @@ pub enum Why {
         most: u32,
     },
     /// A slot is claimed by two of our nodes.
-    SlotsClaimedTwice(ShardIndex),
+    SlotsClaimedTwice,
     /// A node of a shard that does not replicate the shard's primary.
     NotAttached {
         /// The node.
@@ -141,6 +161,14 @@ impl fmt::Display for Why {
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),
+            Self::NameTaken { kind, name } => write!(
+                f,
+                "a {kind} named {name:?} exists that this cluster did not make: delete or rename it"
+            ),
+            Self::PasswordsLost => f.write_str(
+                "the auth Secret is gone while nodes run under its passwords: restore it, or \
+                 delete and recreate the cluster",
+            ),
             Self::Menu(error) => error.fmt(f),
             Self::TlsNotSupported => f.write_str("spec.tls is not supported by this release yet"),
             Self::NoSnapshot => f.write_str("the spec is not captured yet"),
@@ -161,6 +189,10 @@ impl fmt::Display for Why {
                 f,
                 "a pod named {node} exists that this cluster did not make: delete or rename it"
             ),
+            Self::ConfigMapForeign(node) => write!(
+                f,
+                "a ConfigMap named {node}-config exists that this node did not make: delete it"
+            ),
             Self::PodStarting(node) => write!(f, "pod {node} is not running yet"),
             Self::Silent { node, detail } => write!(f, "node {node} does not answer: {detail}"),
             Self::NotMet { seed, newcomer } => write!(f, "{seed} does not know {newcomer}"),
@@ -172,13 +204,17 @@ impl fmt::Display for Why {
                     "member {id} is alive and no node of this cluster: it is left alone"
                 )
             }
+            Self::MemberUnclear(id) => {
+                write!(f, "member {id} is no node of this cluster and not proven dead yet")
+            }
+            Self::AwaitingElection { dead, replica } => {
+                write!(f, "primary {dead} is dead, its replica {replica} stands for election")
+            }
             Self::SlotsUnassigned(shard) => write!(f, "shard {shard} has slots without an owner"),
             Self::SlotsDisagree { least, most } => {
                 write!(f, "nodes tell between {least} and {most} assigned slots")
             }
-            Self::SlotsClaimedTwice(shard) => {
-                write!(f, "two nodes claim slots of shard {shard}")
-            }
+            Self::SlotsClaimedTwice => f.write_str("two nodes claim the same slots"),
             Self::NotAttached { replica, primary } => {
                 write!(f, "{replica} does not replicate {primary}")
             }

@@ -1,0 +1,2 @@
+//! stub never
+pub mod client;
