@@ -65,7 +65,10 @@ const MODULES: &[Module] = &[
     Module {
         name: "containerd",
         programs: &[
-            ("github.com/containerd/containerd/v2/cmd/containerd", &["containerd"]),
+            (
+                "github.com/containerd/containerd/v2/cmd/containerd",
+                &["containerd"],
+            ),
             (
                 "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
                 &["containerd-shim-runc-v2"],
@@ -147,10 +150,19 @@ fn build(
     let Some((first, others)) = names.split_first() else {
         return Ok(());
     };
-    let packages = finish(&mut go(sources, ["list", "-deps", package])?)?.lines().count();
+    let packages = finish(&mut go(sources, ["list", "-deps", package])?)?
+        .lines()
+        .count();
     let output = place.join(first);
-    let mut build = go(sources, ["build", "-v", "-trimpath", "-ldflags", module.linker_flags])?;
-    build.arg("-o").arg(&output).arg(package).stderr(Stdio::piped());
+    let mut build = go(
+        sources,
+        ["build", "-v", "-trimpath", "-ldflags", module.linker_flags],
+    )?;
+    build
+        .arg("-o")
+        .arg(&output)
+        .arg(package)
+        .stderr(Stdio::piped());
     let child = build.spawn().map_err(|source| Error::Start {
         command: line_of(&build),
         source,
@@ -182,7 +194,10 @@ fn watch(mut child: Child, name: &str, packages: usize) -> Result<(ExitStatus, S
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut complaints = Vec::new();
-            for line in stderr.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
+            for line in stderr
+                .into_iter()
+                .flat_map(|pipe| BufReader::new(pipe).lines())
+            {
                 match line {
                     Ok(line) if line.contains([' ', ':']) => complaints.push(line),
                     Ok(_) => drop(compiled.fetch_add(1, Ordering::Relaxed)),

@@ -209,7 +209,10 @@ pub(crate) fn all_at_once<T: Sync>(
     work: impl Fn(&T) -> Result<(), Error> + Sync,
 ) -> Result<(), Error> {
     thread::scope(|scope| {
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| work(item))).collect();
+        let threads: Vec<_> = items
+            .iter()
+            .map(|item| scope.spawn(|| work(item)))
+            .collect();
         threads
             .into_iter()
             .map(|thread| {

@@ -99,17 +99,30 @@ fn valkey_root() -> Result<PathBuf, Error> {
         debian("forky", VALKEY_PACKAGES, &root)?;
         let trim = NOT_NEEDED.join(" ");
         finish(command(["sh", "-c", &format!("rm -rf {trim}")]).current_dir(&root))?;
-        let accounts = "root:x:0:0:root:/root:/bin/sh\nvalkey:x:999:999:valkey:/var/lib/valkey:/bin/sh\n";
+        let accounts =
+            "root:x:0:0:root:/root:/bin/sh\nvalkey:x:999:999:valkey:/var/lib/valkey:/bin/sh\n";
         write(&root.join("etc/passwd"), accounts)?;
         write(&root.join("etc/group"), "root:x:0:\nvalkey:x:999:\n")?;
-        for directory in ["tmp", "var/lib/valkey", "etc/valkey", "root", "proc", "sys", "dev", "run"] {
+        for directory in [
+            "tmp",
+            "var/lib/valkey",
+            "etc/valkey",
+            "root",
+            "proc",
+            "sys",
+            "dev",
+            "run",
+        ] {
             make_directory(&root.join(directory))?;
         }
         make_directory(&place.join("bin"))?;
         for program in ["valkey-server", "valkey-cli", "valkey-benchmark"] {
             wrapper(place, program)?;
         }
-        let version = run([place.join("bin/valkey-server").as_os_str(), "--version".as_ref()])?;
+        let version = run([
+            place.join("bin/valkey-server").as_os_str(),
+            "--version".as_ref(),
+        ])?;
         if version.contains("v=9.1.2") {
             return Ok(());
         }
@@ -245,11 +258,23 @@ fn archive(
 
 fn build(place: &Path, dockerfile: &Path, context: &Path, name: &str) -> Result<(), Error> {
     let mut build = buildah(place);
-    build.args(["build", "--quiet", "--layers=false", "--pull-never", "--platform"]);
+    build.args([
+        "build",
+        "--quiet",
+        "--layers=false",
+        "--pull-never",
+        "--platform",
+    ]);
     build.arg(format!("linux/{}", architecture()?));
-    build.args(["--timestamp", "0", "--tag", name, "--file"]).arg(dockerfile).arg(context);
+    build
+        .args(["--timestamp", "0", "--tag", name, "--file"])
+        .arg(dockerfile)
+        .arg(context);
     finish(&mut build)?;
-    let archive = format!("docker-archive:{}:{name}", place.join("image.tar").display());
+    let archive = format!(
+        "docker-archive:{}:{name}",
+        place.join("image.tar").display()
+    );
     finish(buildah(place).args(["push", "--quiet", name, &archive]))?;
     Ok(())
 }
@@ -257,7 +282,9 @@ fn build(place: &Path, dockerfile: &Path, context: &Path, name: &str) -> Result<
 /// With a store of its own that goes when the archive is written.
 fn buildah(place: &Path) -> Command {
     let mut buildah = command(["buildah"]);
-    buildah.env("BUILDAH_ISOLATION", "chroot").env("STORAGE_DRIVER", "vfs");
+    buildah
+        .env("BUILDAH_ISOLATION", "chroot")
+        .env("STORAGE_DRIVER", "vfs");
     buildah.arg("--root").arg(place.join("storage"));
     buildah.arg("--runroot").arg(place.join("run"));
     buildah

@@ -108,7 +108,10 @@ impl Testbed {
         let nodes = checked(options)?;
         let images = [image::pause()?, image::valkey()?];
         if machine::runs(&options.name) {
-            return Err(Error::Refused(format!("testbed {:?} runs already", options.name)));
+            return Err(Error::Refused(format!(
+                "testbed {:?} runs already",
+                options.name
+            )));
         }
         machine::end(&options.name)?;
         machine::end_dead()?;
@@ -137,7 +140,9 @@ impl Testbed {
         let path = machine.directory.join("state.json");
         let damaged = || Error::Refused(format!("{} is damaged or not complete", path.display()));
         let state: Value = serde_json::from_str(&read(&path)?).map_err(|_| damaged())?;
-        let number = state["block"].as_u64().and_then(|number| u8::try_from(number).ok());
+        let number = state["block"]
+            .as_u64()
+            .and_then(|number| u8::try_from(number).ok());
         let block = number.and_then(Block::of_number).ok_or_else(damaged)?;
         let zones = state["zones"].as_array().ok_or_else(damaged)?;
         let nodes = (1..=NODES_MAX).zip(zones).map(|(index, zone)| Node {
@@ -179,7 +184,10 @@ impl Testbed {
             source,
         };
         // That there is one already, chosen by the test, is what is wanted.
-        if rustls::crypto::ring::default_provider().install_default().is_err() {}
+        if rustls::crypto::ring::default_provider()
+            .install_default()
+            .is_err()
+        {}
         let kubeconfig =
             kube::config::Kubeconfig::read_from(&path).map_err(|error| failed(error.into()))?;
         let config = futures::executor::block_on(kube::Config::from_custom_kubeconfig(
@@ -218,12 +226,16 @@ impl Testbed {
 
     /// Gives every node the image in the archive.
     pub(crate) fn load_image(&self, archive: &Path) -> Result<(), Error> {
-        all_at_once(&self.nodes, |node| node::load_image(&self.machine, node, archive))
+        all_at_once(&self.nodes, |node| {
+            node::load_image(&self.machine, node, archive)
+        })
     }
 
     /// Gives an image that every node has a second name, as a newer version for an update.
     pub(crate) fn tag_image(&self, from: &str, to: &str) -> Result<(), Error> {
-        all_at_once(&self.nodes, |node| node::tag_image(&self.machine, node, from, to))
+        all_at_once(&self.nodes, |node| {
+            node::tag_image(&self.machine, node, from, to)
+        })
     }
 
     pub(crate) fn node_pause(&self, node: &str) -> Result<(), Error> {
@@ -291,7 +303,9 @@ impl Testbed {
         let path = self.machine.directory.join("audit.log");
         let text = read(&path)?;
         // The last line may be half written.
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
         let parse = |line| {
             serde_json::from_str(line).map_err(|source| Error::Json {
                 what: path.display().to_string(),
@@ -329,16 +343,22 @@ impl Testbed {
             let runtimes = scope.spawn(|| {
                 all_at_once(&self.nodes, |node| {
                     node::start_runtime(machine, node)?;
-                    images.iter().try_for_each(|image| node::load_image(machine, node, image))
+                    images
+                        .iter()
+                        .try_for_each(|image| node::load_image(machine, node, image))
                 })
             });
             control::wait_for_server(machine)?;
             control::start_others(machine, &pki, block, &options.controller_manager_flags)?;
             runtimes.join().unwrap_or_else(|_| {
-                Err(Error::Refused("a thread of the testbed panicked".to_owned()))
+                Err(Error::Refused(
+                    "a thread of the testbed panicked".to_owned(),
+                ))
             })
         })?;
-        all_at_once(&self.nodes, |node| node::start_agents(machine, node, &pki, block))?;
+        all_at_once(&self.nodes, |node| {
+            node::start_agents(machine, node, &pki, block)
+        })?;
         self.wait_until_ready()?;
         write(&machine.directory.join("state.json"), state.to_string())
     }
@@ -354,7 +374,10 @@ impl Testbed {
         let names = self.nodes.iter().map(|node| format!("node/{}", node.name));
         let start = ["wait", "--for=condition=Ready", "--timeout=10s"].map(str::to_owned);
         let words: Vec<_> = start.into_iter().chain(names).collect();
-        wait_for_success("every node to be ready", READY_LIMIT, || self.kubectl(&words)).map(drop)
+        wait_for_success("every node to be ready", READY_LIMIT, || {
+            self.kubectl(&words)
+        })
+        .map(drop)
     }
 
     /// For the reader of a failed test; the testbed's own directory goes with it.
@@ -365,7 +388,12 @@ impl Testbed {
         remove(&kept)?;
         make_directory(&kept)?;
         let log = self.machine.directory.join("log/.");
-        command::run(["cp".as_ref(), "-a".as_ref(), log.as_os_str(), kept.as_os_str()])?;
+        command::run([
+            "cp".as_ref(),
+            "-a".as_ref(),
+            log.as_os_str(),
+            kept.as_os_str(),
+        ])?;
         say(&format!("the logs are kept in {}", kept.display()));
         Ok(())
     }
@@ -393,7 +421,10 @@ impl Drop for Testbed {
             Ok(())
         };
         if let Err(error) = kept.and(hold.end()) {
-            say(&format!("the end of testbed {:?} was not clean: {error}", self.machine.name));
+            say(&format!(
+                "the end of testbed {:?} was not clean: {error}",
+                self.machine.name
+            ));
         }
     }
 }
@@ -415,16 +446,23 @@ fn checked(options: &Options) -> Result<Vec<Node>, Error> {
         )));
     }
     if options.nodes > NODES_MAX {
-        return Err(Error::Refused(format!("a testbed has at most {NODES_MAX} nodes")));
+        return Err(Error::Refused(format!(
+            "a testbed has at most {NODES_MAX} nodes"
+        )));
     }
     if let Some(zone) = options.zones.iter().find(|zone| !plain(zone, 63)) {
         return Err(Error::Refused(format!(
             "a zone is 1 to 63 of a-z, 0-9 and '-', which {zone:?} is not"
         )));
     }
-    let mut flags = options.api_server_flags.iter().chain(&options.controller_manager_flags);
+    let mut flags = options
+        .api_server_flags
+        .iter()
+        .chain(&options.controller_manager_flags);
     if let Some(flag) = flags.find(|flag| !flag.starts_with("--") || flag.contains('\n')) {
-        return Err(Error::Refused(format!("a flag starts with --, which {flag:?} does not")));
+        return Err(Error::Refused(format!(
+            "a flag starts with --, which {flag:?} does not"
+        )));
     }
     let zone_of = |index: u8| {
         let zones = options.zones.len();

@@ -94,15 +94,23 @@ impl Machine {
         write(&directory.join("hold.sh"), include_str!("hold.sh"))?;
         let log = directory.join("log/hold.log");
         let open = |path: &Path| {
-            File::options().create(true).append(true).open(path).map_err(|source| Error::File {
-                doing: "open",
-                path: path.to_owned(),
-                source,
-            })
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(|source| Error::File {
+                    doing: "open",
+                    path: path.to_owned(),
+                    source,
+                })
         };
         let mut hold = Command::new("bash");
-        hold.arg(directory.join("hold.sh")).arg(&directory).arg(cgroup_of(name));
-        hold.stdin(Stdio::piped()).stdout(open(&log)?).stderr(open(&log)?);
+        hold.arg(directory.join("hold.sh"))
+            .arg(&directory)
+            .arg(cgroup_of(name));
+        hold.stdin(Stdio::piped())
+            .stdout(open(&log)?)
+            .stderr(open(&log)?);
         // In a group of its own, an interrupt from the terminal reaches the owner only.
         hold.process_group(0).current_dir("/");
         let mut child = hold.spawn().map_err(|source| Error::Start {
@@ -137,7 +145,11 @@ impl Machine {
         path.push(image::valkey_programs()?);
         path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
         path.extend(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
-        let path = path.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":");
+        let path = path
+            .iter()
+            .map(|path| path.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(":");
         Ok(Self {
             name: name.to_owned(),
             directory,
@@ -152,9 +164,13 @@ impl Machine {
         I: IntoIterator<Item = S>,
         S: AsRef<std::ffi::OsStr>,
     {
-        let mut inside = command(["nsenter", "--net", "--mount", "--pid", "--cgroup", "--target"]);
+        let mut inside = command([
+            "nsenter", "--net", "--mount", "--pid", "--cgroup", "--target",
+        ]);
         inside.arg(self.pid.to_string()).arg("--").args(words);
-        inside.env("PATH", &self.path).env("KUBECONFIG", self.directory.join("kubeconfig"));
+        inside
+            .env("PATH", &self.path)
+            .env("KUBECONFIG", self.directory.join("kubeconfig"));
         for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
             inside.env_remove(name);
         }
@@ -172,7 +188,9 @@ impl Machine {
     /// Puts the other end of a new pair of network devices into the testbed.
     pub(crate) fn give_device(&self, outside: &str, inside: &str) -> Result<(), Error> {
         let pid = self.pid.to_string();
-        let pair = ["ip", "link", "add", outside, "type", "veth", "peer", "name", inside];
+        let pair = [
+            "ip", "link", "add", outside, "type", "veth", "peer", "name", inside,
+        ];
         run(pair.into_iter().chain(["netns", &pid])).map(drop)
     }
 
@@ -196,7 +214,9 @@ impl Machine {
         let (cgroup, words) = words.split_once('\n').unwrap_or((&words, ""));
         let mut launch = self.inside(["bash"]);
         launch.arg(self.directory.join("launch.sh")).arg(cgroup);
-        launch.arg(self.daemon_file(daemon, "pid")).arg(self.log(daemon));
+        launch
+            .arg(self.daemon_file(daemon, "pid"))
+            .arg(self.log(daemon));
         finish(launch.args(words.split('\n'))).map(drop)
     }
 
@@ -233,18 +253,26 @@ impl Machine {
 
     /// In each hierarchy of the machine outside, where the testbed's control groups begin.
     pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
-        hierarchies().into_iter().map(|path| path.join(cgroup_of(&self.name))).collect()
+        hierarchies()
+            .into_iter()
+            .map(|path| path.join(cgroup_of(&self.name)))
+            .collect()
     }
 
     fn daemon_file(&self, daemon: &str, extension: &str) -> PathBuf {
-        self.directory.join("daemons").join(format!("{daemon}.{extension}"))
+        self.directory
+            .join("daemons")
+            .join(format!("{daemon}.{extension}"))
     }
 }
 
 impl Hold {
     /// Lets the testbed outlive this process.
     pub(crate) fn let_stay(mut self) -> Result<(), Error> {
-        let written = self.lifeline.as_mut().map(|lifeline| lifeline.write_all(b"stay\n"));
+        let written = self
+            .lifeline
+            .as_mut()
+            .map(|lifeline| lifeline.write_all(b"stay\n"));
         written.unwrap_or(Ok(())).map_err(|source| Error::File {
             doing: "write to",
             path: "the lifeline".into(),
@@ -255,13 +283,15 @@ impl Hold {
     /// Ends the testbed and waits until nothing is left of it.
     pub(crate) fn end(mut self) -> Result<(), Error> {
         drop(self.lifeline.take());
-        wait_for("the end of the testbed", NAMESPACE_LIMIT, || match self.child.try_wait() {
-            Ok(Some(_)) => Ok(Look::Came(())),
-            Ok(None) => Ok(Look::NotYet("it still ends".to_owned())),
-            Err(source) => Err(Error::Start {
-                command: "hold.sh".to_owned(),
-                source,
-            }),
+        wait_for("the end of the testbed", NAMESPACE_LIMIT, || {
+            match self.child.try_wait() {
+                Ok(Some(_)) => Ok(Look::Came(())),
+                Ok(None) => Ok(Look::NotYet("it still ends".to_owned())),
+                Err(source) => Err(Error::Start {
+                    command: "hold.sh".to_owned(),
+                    source,
+                }),
+            }
         })
     }
 }
@@ -277,8 +307,9 @@ pub(crate) fn runs(name: &str) -> bool {
 /// The names of the testbeds that run on this machine.
 pub(crate) fn running() -> Vec<String> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.retain(|name| runs(name));
     names.sort();
     names
@@ -307,7 +338,10 @@ pub(crate) fn end(name: &str) -> Result<(), Error> {
         }
     }
     if directory.exists() {
-        say(&format!("removing what an earlier testbed left in {}", directory.display()));
+        say(&format!(
+            "removing what an earlier testbed left in {}",
+            directory.display()
+        ));
         remove(&directory)?;
     }
     // The last one takes the common directory along; that others are in it is fine.
@@ -337,22 +371,35 @@ fn hierarchies() -> Vec<PathBuf> {
         return vec![root.to_owned()];
     }
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").exists()).collect()
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.join("cgroup.procs").exists())
+        .collect()
 }
 
 /// Known by what it runs, since its number may be another's by now.
 fn first_process(directory: &Path) -> Option<u32> {
-    let pid: u32 = fs::read_to_string(directory.join("pid")).ok()?.trim().parse().ok()?;
+    let pid: u32 = fs::read_to_string(directory.join("pid"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     let script = directory.join("inside.sh");
-    command_line(pid).split('\0').any(|word| Path::new(word) == script).then_some(pid)
+    command_line(pid)
+        .split('\0')
+        .any(|word| Path::new(word) == script)
+        .then_some(pid)
 }
 
 fn holder(directory: &Path) -> Option<u32> {
     let script = directory.join("hold.sh");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
-    pids.into_iter()
-        .find(|pid| command_line(*pid).split('\0').any(|word| Path::new(word) == script))
+    pids.into_iter().find(|pid| {
+        command_line(*pid)
+            .split('\0')
+            .any(|word| Path::new(word) == script)
+    })
 }
 
 fn command_line(pid: u32) -> String {

@@ -1,10 +1,12 @@
 //! The testbed as a program. Starts, enters, breaks and ends a Kubernetes; never tests anything itself.
 
-#![expect(clippy::print_stdout, reason = "a program for people answers on standard output")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a program for people answers on standard output"
+)]
 
 #[path = "lib.rs"]
 mod testbed;
-
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -76,7 +78,9 @@ fn perform(name: &str, words: &[&str]) -> Result<(), Error> {
             Ok(())
         }
         ["list"] => {
-            machine::running().iter().for_each(|name| println!("{name}"));
+            machine::running()
+                .iter()
+                .for_each(|name| println!("{name}"));
             Ok(())
         }
         ["demo"] => Ok(()),
@@ -123,7 +127,9 @@ fn up(name: &str, words: &[&str]) -> Result<(), Error> {
     let mut with_operator = false;
     let mut rest = words;
     while let [word, others @ ..] = rest {
-        let (flag, joined) = word.split_once('=').map_or((*word, None), |(a, b)| (a, Some(b)));
+        let (flag, joined) = word
+            .split_once('=')
+            .map_or((*word, None), |(a, b)| (a, Some(b)));
         rest = others;
         if flag == "--operator" && joined.is_none() {
             with_operator = true;
@@ -155,8 +161,12 @@ fn up(name: &str, words: &[&str]) -> Result<(), Error> {
 fn shell(name: &str) -> Result<(), Error> {
     let testbed = Testbed::attach(name)?;
     let mut shell = testbed.command(["bash", "--norc", "-i"]);
-    shell.env("PS1", format!("({name}) \\w $ ")).stdin(std::process::Stdio::inherit());
-    say("kubectl and valkey-cli are here; names like my-cluster.demo.svc.cluster.local resolve; leave with exit");
+    shell
+        .env("PS1", format!("({name}) \\w $ "))
+        .stdin(std::process::Stdio::inherit());
+    say(
+        "kubectl and valkey-cli are here; names like my-cluster.demo.svc.cluster.local resolve; leave with exit",
+    );
     Err(replaced(&mut shell))
 }
 
@@ -227,7 +237,11 @@ fn pod(testbed: &Testbed, words: &[&str]) -> Result<(), Error> {
         "kill" => Signal::Kill,
         _ => return Err(usage(words)),
     };
-    testbed.pod_signal(&PodName { namespace, name }, process.first().copied(), signal)
+    testbed.pod_signal(
+        &PodName { namespace, name },
+        process.first().copied(),
+        signal,
+    )
 }
 
 /// The operator that the same build made.
@@ -237,12 +251,18 @@ fn operator_binary() -> Result<PathBuf, Error> {
         path: "this program".into(),
         source,
     })?;
-    let binary = own.parent().and_then(Path::parent).map(|build| build.join("valkey-operator"));
+    let binary = own
+        .parent()
+        .and_then(Path::parent)
+        .map(|build| build.join("valkey-operator"));
     binary.filter(|path| path.exists()).ok_or_else(|| {
         Error::Refused("the operator is not built: run cargo build --bins first".to_owned())
     })
 }
 
 fn usage(words: &[&str]) -> Error {
-    Error::Refused(format!("{:?} is not understood\n\n{USAGE}", words.join(" ")))
+    Error::Refused(format!(
+        "{:?} is not understood\n\n{USAGE}",
+        words.join(" ")
+    ))
 }

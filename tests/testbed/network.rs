@@ -92,22 +92,50 @@ pub(crate) fn take_block(machine: &Machine) -> Result<Block, Error> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::Refused("no block 10.N.0.0/16 is free on this machine".to_owned()))
+    Err(Error::Refused(
+        "no block 10.N.0.0/16 is free on this machine".to_owned(),
+    ))
 }
 
 fn connect(machine: &Machine, block: Block) -> Result<(), Error> {
     let device = block.outside_device();
     let (here, there) = (block.outside_address(), block.inside_address());
-    machine.run(["ip", "address", "add", &format!("{there}/30"), "dev", "outside"])?;
+    machine.run([
+        "ip",
+        "address",
+        "add",
+        &format!("{there}/30"),
+        "dev",
+        "outside",
+    ])?;
     machine.run(["ip", "link", "set", "outside", "up"])?;
-    run(["ip", "address", "add", &format!("{here}/30"), "dev", &device])?;
+    run([
+        "ip",
+        "address",
+        "add",
+        &format!("{here}/30"),
+        "dev",
+        &device,
+    ])?;
     run(["ip", "link", "set", &device, "up"])?;
-    run(["ip", "route", "add", &block.whole(), "via", &there, "dev", &device])?;
+    run([
+        "ip",
+        "route",
+        "add",
+        &block.whole(),
+        "via",
+        &there,
+        "dev",
+        &device,
+    ])?;
     machine.run(["ip", "link", "add", "bridge", "type", "bridge"])?;
     let gateway = format!("{}/24", block.gateway());
     machine.run(["ip", "address", "add", &gateway, "dev", "bridge"])?;
     machine.run(["ip", "link", "set", "bridge", "up"])?;
-    say(&format!("network {} is reached through device {device}", block.whole()));
+    say(&format!(
+        "network {} is reached through device {device}",
+        block.whole()
+    ));
     Ok(())
 }
 
@@ -124,7 +152,9 @@ pub(crate) fn add_node(
     let gateway = block.gateway();
     let inside = |words: &[&str]| machine.run(["ip", "-netns", node].iter().chain(words));
     machine.run(["ip", "netns", "add", node])?;
-    let pair = ["ip", "link", "add", &device, "type", "veth", "peer", "name", "eth0"];
+    let pair = [
+        "ip", "link", "add", &device, "type", "veth", "peer", "name", "eth0",
+    ];
     machine.run(pair.into_iter().chain(["netns", node]))?;
     machine.run(["ip", "link", "set", &device, "master", "bridge", "up"])?;
     inside(&["address", "add", &address, "dev", "eth0"])?;
@@ -132,12 +162,31 @@ pub(crate) fn add_node(
     inside(&["link", "set", "lo", "up"])?;
     inside(&["route", "add", "default", "via", &gateway])?;
     for other in (1..=nodes).filter(|other| *other != index) {
-        inside(&["route", "add", &block.pods_of(other), "via", &block.node(other)])?;
+        inside(&[
+            "route",
+            "add",
+            &block.pods_of(other),
+            "via",
+            &block.node(other),
+        ])?;
     }
-    machine.run(["ip", "route", "add", &block.pods_of(index), "via", &block.node(index)])?;
+    machine.run([
+        "ip",
+        "route",
+        "add",
+        &block.pods_of(index),
+        "via",
+        &block.node(index),
+    ])?;
     let forward = "net.ipv4.ip_forward=1";
     machine
-        .run(["nsenter", &format!("--net=/run/netns/{node}"), "sysctl", "-qw", forward])
+        .run([
+            "nsenter",
+            &format!("--net=/run/netns/{node}"),
+            "sysctl",
+            "-qw",
+            forward,
+        ])
         .map(drop)
 }
 
@@ -181,17 +230,27 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
     for end in ends {
         // The raw table comes before connection tracking, so that established connections are cut as well.
         let come = ["raw", "--append", "PREROUTING", "--in-interface", "eth0"];
-        let go = ["mangle", "--append", "POSTROUTING", "--out-interface", "eth0"];
-        for (passed_over, place, side) in
-            [(Direction::Out, come, "--source"), (Direction::In, go, "--destination")]
-        {
+        let go = [
+            "mangle",
+            "--append",
+            "POSTROUTING",
+            "--out-interface",
+            "eth0",
+        ];
+        for (passed_over, place, side) in [
+            (Direction::Out, come, "--source"),
+            (Direction::In, go, "--destination"),
+        ] {
             if cut.direction == passed_over {
                 continue;
             }
             let mut words = vec!["--table"];
             words.extend(place);
             words.extend(peer.iter().flat_map(|peer| [side, peer]));
-            words.extend(port.iter().flat_map(|port| ["--protocol", "tcp", *end, port]));
+            words.extend(
+                port.iter()
+                    .flat_map(|port| ["--protocol", "tcp", *end, port]),
+            );
             words.extend(["--jump", "DROP"]);
             iptables(machine, node, &words)?;
         }
@@ -210,7 +269,9 @@ pub(crate) fn heal(machine: &Machine, node: &str) -> Result<(), Error> {
 /// Pulls the node's plug, or puts it back.
 pub(crate) fn set_plugged(machine: &Machine, node: &str, plugged: bool) -> Result<(), Error> {
     let state = if plugged { "up" } else { "down" };
-    machine.run(["ip", "link", "set", &node_device(node), state]).map(drop)
+    machine
+        .run(["ip", "link", "set", &node_device(node), state])
+        .map(drop)
 }
 
 fn node_device(node: &str) -> String {

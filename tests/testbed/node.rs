@@ -103,7 +103,10 @@ pub(crate) fn start_agents(
         pod_network(&directory, &block.pods_of(node.index)).to_string(),
     )?;
     let config = directory.join("kubelet.json");
-    write(&config, kubelet_config(machine, node, pki, block).to_string())?;
+    write(
+        &config,
+        kubelet_config(machine, node, pki, block).to_string(),
+    )?;
     let mut words = vec![
         "kubelet".to_owned(),
         format!("--config={}", config.display()),
@@ -158,7 +161,10 @@ pub(crate) fn kill(machine: &Machine, node: &Node) -> Result<(), Error> {
             return Ok(Look::Came(()));
         }
         // One of them may have ended in between; the next look decides.
-        let kill = ["kill", "-KILL"].map(str::to_owned).into_iter().chain(pids.clone());
+        let kill = ["kill", "-KILL"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(pids.clone());
         if run(kill).is_err() {}
         Ok(Look::NotYet(format!("processes {}", pids.join(" "))))
     })
@@ -178,14 +184,13 @@ pub(crate) fn start_again(machine: &Machine, node: &Node) -> Result<(), Error> {
 }
 
 /// The process ids, as seen from outside, of one container of the node.
-pub(crate) fn container_processes(
-    machine: &Machine,
-    node: &Node,
-    container: &str,
-) -> Vec<String> {
+pub(crate) fn container_processes(machine: &Machine, node: &Node, container: &str) -> Vec<String> {
     let mut pids = Vec::new();
     for cgroup in tree(&tracking_cgroup(machine, node)) {
-        if cgroup.components().any(|part| part.as_os_str() == container) {
+        if cgroup
+            .components()
+            .any(|part| part.as_os_str() == container)
+        {
             pids.extend(pids_of(&cgroup));
         }
     }
@@ -193,7 +198,10 @@ pub(crate) fn container_processes(
 }
 
 fn processes(machine: &Machine, node: &Node) -> Vec<String> {
-    tree(&tracking_cgroup(machine, node)).iter().flat_map(|cgroup| pids_of(cgroup)).collect()
+    tree(&tracking_cgroup(machine, node))
+        .iter()
+        .flat_map(|cgroup| pids_of(cgroup))
+        .collect()
 }
 
 fn pids_of(cgroup: &Path) -> Vec<String> {
@@ -215,10 +223,13 @@ fn tree(root: &Path) -> Vec<PathBuf> {
 /// The node's control group in the hierarchy that can freeze, which has every process of the node.
 fn tracking_cgroup(machine: &Machine, node: &Node) -> PathBuf {
     let roots = machine.cgroups();
-    let freezer = roots.iter().find(|root| {
-        root.join("freezer.state").exists() || root.join("cgroup.freeze").exists()
-    });
-    let root = freezer.or_else(|| roots.first()).cloned().unwrap_or_default();
+    let freezer = roots
+        .iter()
+        .find(|root| root.join("freezer.state").exists() || root.join("cgroup.freeze").exists());
+    let root = freezer
+        .or_else(|| roots.first())
+        .cloned()
+        .unwrap_or_default();
     root.join(&node.name)
 }
 
@@ -226,7 +237,10 @@ fn freeze(machine: &Machine, node: &Node, frozen: bool) -> Result<(), Error> {
     let cgroup = tracking_cgroup(machine, node);
     let version_1 = cgroup.join("freezer.state");
     if !version_1.exists() {
-        write(&cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        write(
+            &cgroup.join("cgroup.freeze"),
+            if frozen { "1" } else { "0" },
+        )?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
         return reads(&cgroup.join("cgroup.events"), wanted);
     }
@@ -236,14 +250,18 @@ fn freeze(machine: &Machine, node: &Node, frozen: bool) -> Result<(), Error> {
 }
 
 fn reads(path: &Path, wanted: &str) -> Result<(), Error> {
-    wait_for(&format!("{wanted} in {}", path.display()), END_LIMIT, || {
-        let state = super::command::read(path)?;
-        Ok(if state.contains(wanted) {
-            Look::Came(())
-        } else {
-            Look::NotYet(state)
-        })
-    })
+    wait_for(
+        &format!("{wanted} in {}", path.display()),
+        END_LIMIT,
+        || {
+            let state = super::command::read(path)?;
+            Ok(if state.contains(wanted) {
+                Look::Came(())
+            } else {
+                Look::NotYet(state)
+            })
+        },
+    )
 }
 
 fn wait_for_runtime(machine: &Machine, node: &Node) -> Result<(), Error> {

@@ -27,7 +27,13 @@ pub(crate) fn install_kinds(testbed: &Testbed) -> Result<(), Error> {
     let crds = manifest("crds/crds.json");
     let path = crds.to_string_lossy();
     testbed.kubectl(["apply", "--server-side", "--filename", &path])?;
-    let words = ["wait", "--for=condition=Established", "--timeout=10s", "--filename", &path];
+    let words = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=10s",
+        "--filename",
+        &path,
+    ];
     let what = "the CRDs to be established";
     wait_for_success(what, ESTABLISHED_LIMIT, || testbed.kubectl(words)).map(drop)
 }
@@ -38,9 +44,20 @@ pub(crate) fn deploy(testbed: &Testbed, binary: &Path) -> Result<(), Error> {
     testbed.load_image(&image.archive)?;
     install_kinds(testbed)?;
     let release = read(&manifest("deploy/operator.yaml"))?;
-    testbed.kubectl_with(["apply", "--filename", "-"], &with_image(&release, &image.name))?;
-    let words = ["rollout", "status", "deployment/valkey-operator", "--timeout=10s"];
-    let words = words.into_iter().chain(["--namespace", "valkey-operator"]).collect::<Vec<_>>();
+    testbed.kubectl_with(
+        ["apply", "--filename", "-"],
+        &with_image(&release, &image.name),
+    )?;
+    let words = [
+        "rollout",
+        "status",
+        "deployment/valkey-operator",
+        "--timeout=10s",
+    ];
+    let words = words
+        .into_iter()
+        .chain(["--namespace", "valkey-operator"])
+        .collect::<Vec<_>>();
     let what = "the operator's rollout";
     wait_for_success(what, ROLLOUT_LIMIT, || testbed.kubectl(&words)).map(drop)
 }
@@ -60,14 +77,20 @@ pub(crate) fn beside(
 ) -> Result<Beside, Error> {
     let log = testbed.machine.log("valkey-operator");
     let open = || {
-        File::options().create(true).append(true).open(&log).map_err(|source| Error::File {
-            doing: "open",
-            path: log.clone(),
-            source,
-        })
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(|source| Error::File {
+                doing: "open",
+                path: log.clone(),
+                source,
+            })
     };
     let mut command = Command::new(binary);
-    command.env("KUBECONFIG", testbed.kubeconfig()).envs(environment.iter().copied());
+    command
+        .env("KUBECONFIG", testbed.kubeconfig())
+        .envs(environment.iter().copied());
     command.stdin(Stdio::null()).stdout(open()?).stderr(open()?);
     let child = command.spawn().map_err(|source| Error::Start {
         command: line_of(&command),

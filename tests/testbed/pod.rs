@@ -26,14 +26,27 @@ pub(crate) struct Process {
 
 /// Every process of the pod's containers.
 pub(crate) fn processes(testbed: &Testbed, pod: &PodName<'_>) -> Result<Vec<Process>, Error> {
-    let words = ["get", "pod", "--namespace", pod.namespace, pod.name, "--output", "json"];
+    let words = [
+        "get",
+        "pod",
+        "--namespace",
+        pod.namespace,
+        pod.name,
+        "--output",
+        "json",
+    ];
     let text = testbed.kubectl(words)?;
     let what = format!("pod {}/{}", pod.namespace, pod.name);
-    let pod: Value =
-        serde_json::from_str(&text).map_err(|source| Error::Json { what: what.clone(), source })?;
+    let pod: Value = serde_json::from_str(&text).map_err(|source| Error::Json {
+        what: what.clone(),
+        source,
+    })?;
     let node_name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     let node = testbed.node(node_name)?;
-    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let statuses = pod["status"]["containerStatuses"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let mut processes = Vec::new();
     for status in statuses {
         let id = status["containerID"].as_str().unwrap_or_default();
@@ -47,7 +60,9 @@ pub(crate) fn processes(testbed: &Testbed, pod: &PodName<'_>) -> Result<Vec<Proc
         }
     }
     if processes.is_empty() {
-        return Err(Error::Refused(format!("{what} has no process on {node_name:?}")));
+        return Err(Error::Refused(format!(
+            "{what} has no process on {node_name:?}"
+        )));
     }
     Ok(processes)
 }
@@ -67,5 +82,9 @@ pub(crate) fn signal(
         )));
     }
     let pids = processes.into_iter().map(|process| process.pid);
-    run(["kill", signal.flag()].map(str::to_owned).into_iter().chain(pids)).map(drop)
+    run(["kill", signal.flag()]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(pids))
+    .map(drop)
 }
