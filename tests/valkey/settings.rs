@@ -205,7 +205,10 @@ impl Connection {
     fn call(&mut self, words: &[&str]) -> String {
         let head = format!("*{}\r\n", words.len());
         let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
-        let request = words.iter().map(bulk).fold(head, |request, bulk| request + &bulk);
+        let request = words
+            .iter()
+            .map(bulk)
+            .fold(head, |request, bulk| request + &bulk);
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         self.reply()
     }
