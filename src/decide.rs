@@ -15,8 +15,10 @@ use crate::model::world::World;
 
 /// The rungs of a cluster that is being deleted. It comes before everything: neither a reference
 /// that does not resolve nor a missing object may keep a cluster from going.
-const DELETING: &[Rung] =
-    &[Rung::new("nodes", deletion::nodes), Rung::new("release", deletion::release)];
+const DELETING: &[Rung] = &[
+    Rung::new("nodes", deletion::nodes),
+    Rung::new("release", deletion::release),
+];
 
 /// What must hold in every other state before its own rungs are asked.
 const COMMON: &[Rung] = &[

@@ -72,7 +72,13 @@ impl Reader {
         clock: impl Fn() -> i64 + Send + Sync + 'static,
         default_zone_spread: ZoneSpread,
     ) -> Self {
-        Self { client, stores, connector, clock: Arc::new(clock), default_zone_spread }
+        Self {
+            client,
+            stores,
+            connector,
+            clock: Arc::new(clock),
+            default_zone_spread,
+        }
     }
 
     /// The stores that the watches fill.

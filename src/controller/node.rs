@@ -39,7 +39,11 @@ pub async fn run(
         .with_config(config())
         .reconcile_on(changes)
         .graceful_shutdown_on(stopped(stop))
-        .run(reconcile, |_, never: &Infallible, _| match *never {}, context.clone())
+        .run(
+            reconcile,
+            |_, never: &Infallible, _| match *never {},
+            context.clone(),
+        )
         .for_each(|result| {
             if let Err(ControllerError::ObjectNotFound(gone)) = result
                 && let Some(namespace) = gone.namespace
@@ -55,11 +59,18 @@ async fn reconcile(
     node: Arc<ValkeyNode>,
     context: Arc<Context<NodeRef>>,
 ) -> Result<Requeue, Infallible> {
-    let key = (node.namespace().unwrap_or_default(), NodeName::new(node.name_any()));
-    let cluster =
-        ClusterRef { namespace: key.0.clone(), name: node.spec.cluster_name.clone() };
+    let key = (
+        node.namespace().unwrap_or_default(),
+        NodeName::new(node.name_any()),
+    );
+    let cluster = ClusterRef {
+        namespace: key.0.clone(),
+        name: node.spec.cluster_name.clone(),
+    };
     let deleting = node.metadata.deletion_timestamp.is_some();
-    Ok(context.guarded(&key, deleting, tick(&context, &key, &cluster)).await)
+    Ok(context
+        .guarded(&key, deleting, tick(&context, &key, &cluster))
+        .await)
 }
 
 async fn tick(
@@ -108,10 +119,16 @@ async fn perform(
 ) -> Result<bool, Error> {
     let writer = &context.writer;
     if node.deleting {
-        writer.farewell(&key.0, node, action).await.map_err(Error::Act)?;
+        writer
+            .farewell(&key.0, node, action)
+            .await
+            .map_err(Error::Act)?;
         return Ok(true);
     }
-    let world = context.reader.kubernetes_world(cluster, Source::Stores).await;
+    let world = context
+        .reader
+        .kubernetes_world(cluster, Source::Stores)
+        .await;
     let Some(world) = world.map_err(Error::Observe)? else {
         return Ok(false);
     };
@@ -119,7 +136,10 @@ async fn perform(
     if world.cluster.deleting || desired.menu.is_err() {
         return Ok(false);
     }
-    writer.perform_node(&world, &desired, node, action).await.map_err(Error::Act)?;
+    writer
+        .perform_node(&world, &desired, node, action)
+        .await
+        .map_err(Error::Act)?;
     Ok(true)
 }
 

@@ -205,10 +205,16 @@ impl fmt::Display for Why {
                 )
             }
             Self::MemberUnclear(id) => {
-                write!(f, "member {id} is no node of this cluster and not proven dead yet")
+                write!(
+                    f,
+                    "member {id} is no node of this cluster and not proven dead yet"
+                )
             }
             Self::AwaitingElection { dead, replica } => {
-                write!(f, "primary {dead} is dead, its replica {replica} stands for election")
+                write!(
+                    f,
+                    "primary {dead} is dead, its replica {replica} stands for election"
+                )
             }
             Self::SlotsUnassigned(shard) => write!(f, "shard {shard} has slots without an owner"),
             Self::SlotsDisagree { least, most } => {

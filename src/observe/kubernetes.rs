@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::api::cluster::ValkeyCluster;
 use crate::api::node::ValkeyNode;
 use crate::api::{
-    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER,
-    FINALIZER_NODE, LABEL_INSTANCE, AUTH_KEY_OPERATOR, POD_SELECTOR, AUTH_KEY_REPL,
+    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, AUTH_KEY_OPERATOR, AUTH_KEY_REPL,
+    FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE, POD_SELECTOR,
 };
 use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
@@ -37,7 +37,13 @@ pub(super) async fn world(
     let stores = &reader.stores;
     let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
-        many(reader, &stores.nodes, source, namespace, format!("{LABEL_INSTANCE}={name}")),
+        many(
+            reader,
+            &stores.nodes,
+            source,
+            namespace,
+            format!("{LABEL_INSTANCE}={name}")
+        ),
         many(
             reader,
             &stores.pods,
@@ -46,7 +52,12 @@ pub(super) async fn world(
             format!("{POD_SELECTOR},{LABEL_INSTANCE}={name}")
         ),
         one(reader, &stores.services, source, (namespace, name)),
-        one(reader, &stores.config_maps, source, (namespace, acl_name.as_str())),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, acl_name.as_str())
+        ),
         secret(reader, namespace, &auth_name),
     );
     let Some(cluster) = cluster? else {
@@ -54,12 +65,17 @@ pub(super) async fn world(
     };
     let cluster = cluster_facts(key, &cluster)?;
     let kept = Kept {
-        service: service?.map_or(Keeping::Absent, |service: Arc<PartialObjectMeta<Service>>| {
-            keeping(service.as_ref(), &cluster.uid, || ())
-        }),
+        service: service?.map_or(
+            Keeping::Absent,
+            |service: Arc<PartialObjectMeta<Service>>| {
+                keeping(service.as_ref(), &cluster.uid, || ())
+            },
+        ),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
         acl: acl?.map_or(Keeping::Absent, |map: Arc<LeanConfigMap>| {
-            keeping(map.as_ref(), &cluster.uid, || map.data.get(ACL_KEY).cloned().unwrap_or_default())
+            keeping(map.as_ref(), &cluster.uid, || {
+                map.data.get(ACL_KEY).cloned().unwrap_or_default()
+            })
         }),
     };
     let pods: BTreeMap<String, Arc<LeanPod>> =
@@ -70,8 +86,14 @@ pub(super) async fn world(
             continue;
         }
         let node_name = node.name_any();
-        let config_map = stores.config_maps.get(&reference(namespace, &config_name(&node_name)));
-        let node = node_facts(&node, config_map.as_deref(), pods.get(&node_name).map(Arc::as_ref))?;
+        let config_map = stores
+            .config_maps
+            .get(&reference(namespace, &config_name(&node_name)));
+        let node = node_facts(
+            &node,
+            config_map.as_deref(),
+            pods.get(&node_name).map(Arc::as_ref),
+        )?;
         facts.insert(node.name.clone(), node);
     }
     Ok(Some(World {
@@ -96,7 +118,12 @@ pub(super) async fn node(
     let (node, pod, config_map) = tokio::join!(
         one(reader, &stores.nodes, source, (namespace, name.as_str())),
         one(reader, &stores.pods, source, (namespace, name.as_str())),
-        one(reader, &stores.config_maps, source, (namespace, config_name.as_str())),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, config_name.as_str())
+        ),
     );
     let (pod, config_map) = (pod?, config_map?);
     match node? {
@@ -130,7 +157,10 @@ where
         return Ok(store.get(&reference(namespace, name)));
     }
     let api: Api<K> = Api::namespaced(reader.client.clone(), namespace);
-    let object = api.get_opt(name).await.map_err(|source| read_error::<K>(name, source))?;
+    let object = api
+        .get_opt(name)
+        .await
+        .map_err(|source| read_error::<K>(name, source))?;
     Ok(object.map(Arc::new))
 }
 
@@ -149,11 +179,16 @@ where
         + DeserializeOwned,
 {
     if source == Source::Stores {
-        let instance = labels.rsplit_once('=').map(|(_, instance)| instance.to_owned());
+        let instance = labels
+            .rsplit_once('=')
+            .map(|(_, instance)| instance.to_owned());
         return Ok(store.state_filter(|object: &K| {
             let meta = object.meta();
             meta.namespace.as_deref() == Some(namespace)
-                && meta.labels.as_ref().and_then(|labels| labels.get(LABEL_INSTANCE))
+                && meta
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get(LABEL_INSTANCE))
                     == instance.as_ref()
         }));
     }
@@ -168,7 +203,9 @@ where
 /// Secrets are not watched, so that the operator need not be allowed to list them.
 async fn secret(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Secret>, Error> {
     let api: Api<Secret> = Api::namespaced(reader.client.clone(), namespace);
-    api.get_opt(name).await.map_err(|source| read_error::<Secret>(name, source))
+    api.get_opt(name)
+        .await
+        .map_err(|source| read_error::<Secret>(name, source))
 }
 
 fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
@@ -176,7 +213,11 @@ fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) ->
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",
     };
-    Error::Read { kind, name: name.to_owned(), source: Box::new(source) }
+    Error::Read {
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
 }
 
 fn menu(reader: &Reader) -> Menu {
@@ -192,27 +233,50 @@ fn named<K, S>(store: &Store<K>, spec: impl Fn(&K) -> S) -> BTreeMap<String, S>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    store.state().iter().map(|object| (object.name_any(), spec(object))).collect()
+    store
+        .state()
+        .iter()
+        .map(|object| (object.name_any(), spec(object)))
+        .collect()
 }
 
 fn uid_of<K: Resource<DynamicType = ()>>(object: &K) -> Result<Uid, Error> {
-    object.meta().uid.clone().map(Uid::new).ok_or_else(|| Error::Incomplete {
-        kind: "object",
-        name: object.name_any(),
-        field: "metadata.uid",
-    })
+    object
+        .meta()
+        .uid
+        .clone()
+        .map(Uid::new)
+        .ok_or_else(|| Error::Incomplete {
+            kind: "object",
+            name: object.name_any(),
+            field: "metadata.uid",
+        })
 }
 
 fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|held| held == finalizer)
+    object
+        .meta()
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|held| held == finalizer)
 }
 
 fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
-    object.meta().owner_references.iter().flatten().any(|held| held.uid == owner.as_str())
+    object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|held| held.uid == owner.as_str())
 }
 
 fn keeping<T>(object: &impl Resource, owner: &Uid, content: impl FnOnce() -> T) -> Keeping<T> {
-    if owned_by(object, owner) { Keeping::Ours(content()) } else { Keeping::Foreign }
+    if owned_by(object, owner) {
+        Keeping::Ours(content())
+    } else {
+        Keeping::Foreign
+    }
 }
 
 fn cluster_facts(key: &ClusterRef, cluster: &ValkeyCluster) -> Result<ClusterFacts, Error> {
@@ -223,7 +287,10 @@ fn cluster_facts(key: &ClusterRef, cluster: &ValkeyCluster) -> Result<ClusterFac
         status: cluster.status.clone().unwrap_or_default(),
         deleting: cluster.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(cluster, FINALIZER_CLUSTER),
-        paused: cluster.annotations().get(ANNOTATION_PAUSED).is_some_and(|value| value == "true"),
+        paused: cluster
+            .annotations()
+            .get(ANNOTATION_PAUSED)
+            .is_some_and(|value| value == "true"),
     })
 }
 
@@ -234,9 +301,11 @@ fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
         String::from_utf8(bytes.clone()).ok().map(Redacted::new)
     };
     match (password(AUTH_KEY_OPERATOR), password(AUTH_KEY_REPL)) {
-        (Some(operator), Some(repl)) if owned_by(secret, owner) => {
-            Keeping::Ours(Auth { operator, repl, finalizer: has_finalizer(secret, FINALIZER_AUTH) })
-        }
+        (Some(operator), Some(repl)) if owned_by(secret, owner) => Keeping::Ours(Auth {
+            operator,
+            repl,
+            finalizer: has_finalizer(secret, FINALIZER_AUTH),
+        }),
         _ => Keeping::Foreign,
     }
 }
@@ -256,9 +325,9 @@ fn node_facts(
         config_map: config_map.map_or(Keeping::Absent, |map| keeping(map, &uid, || ())),
         pod: match pod {
             None => PodSighting::Absent,
-            Some(pod) if owned_by(pod, &uid) => {
-                pod.facts().map_or(PodSighting::Absent, PodSighting::Present)
-            }
+            Some(pod) if owned_by(pod, &uid) => pod
+                .facts()
+                .map_or(PodSighting::Absent, PodSighting::Present),
             Some(_) => PodSighting::Foreign,
         },
         sighting: Sighting::NotAsked,

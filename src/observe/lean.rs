@@ -59,7 +59,10 @@ pub struct LeanConfigMap {
 
 fn digests<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
     let data = Option::<BTreeMap<String, String>>::deserialize(from)?.unwrap_or_default();
-    Ok(data.into_iter().map(|(key, value)| (key, sha256_hex(&value))).collect())
+    Ok(data
+        .into_iter()
+        .map(|(key, value)| (key, sha256_hex(&value)))
+        .collect())
 }
 
 /// A pod without what nothing is decided by.
@@ -122,7 +125,10 @@ const ORDINARY_WAITS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 impl LeanPod {
     /// The pod as facts; nothing where it has no uid, which the API server never lets happen.
     pub(super) fn facts(&self) -> Option<PodFacts> {
-        let trouble = self.ended().or_else(|| self.unschedulable()).or_else(|| self.waiting());
+        let trouble = self
+            .ended()
+            .or_else(|| self.unschedulable())
+            .or_else(|| self.waiting());
         let phase = match (&trouble, self.status.phase.as_deref()) {
             (Some(PodTrouble::Ended(_)), _) => PodPhase::Ended,
             (_, Some("Running")) => PodPhase::Running,
@@ -131,7 +137,11 @@ impl LeanPod {
         Some(PodFacts {
             uid: Uid::new(self.metadata.uid.clone()?),
             phase,
-            ip: self.status.pod_ip.as_ref().and_then(|ip| ip.parse::<IpAddr>().ok()),
+            ip: self
+                .status
+                .pod_ip
+                .as_ref()
+                .and_then(|ip| ip.parse::<IpAddr>().ok()),
             deleting: self.metadata.deletion_timestamp.is_some(),
             trouble,
             annotations: self.metadata.annotations.clone().unwrap_or_default(),
@@ -140,7 +150,10 @@ impl LeanPod {
 
     fn ended(&self) -> Option<PodTrouble> {
         let states = self.status.container_statuses.iter();
-        if let Some(end) = states.filter_map(|status| status.state.terminated.as_ref()).next() {
+        if let Some(end) = states
+            .filter_map(|status| status.state.terminated.as_ref())
+            .next()
+        {
             let code = end.exit_code.unwrap_or_default();
             return Some(PodTrouble::Ended(format!(
                 "its container exited with code {code}{}",
@@ -163,7 +176,9 @@ impl LeanPod {
                 && condition.status == "False"
                 && condition.reason.as_deref() == Some("Unschedulable")
         })?;
-        Some(PodTrouble::Unschedulable(condition.message.clone().unwrap_or_default()))
+        Some(PodTrouble::Unschedulable(
+            condition.message.clone().unwrap_or_default(),
+        ))
     }
 
     fn waiting(&self) -> Option<PodTrouble> {
@@ -173,12 +188,18 @@ impl LeanPod {
         if reason.is_empty() || ORDINARY_WAITS.contains(&reason.as_str()) {
             return None;
         }
-        Some(PodTrouble::Waiting { reason, message: waiting.message.clone().unwrap_or_default() })
+        Some(PodTrouble::Waiting {
+            reason,
+            message: waiting.message.clone().unwrap_or_default(),
+        })
     }
 }
 
 fn words(reason: Option<&str>, message: Option<&str>) -> String {
-    match (reason, message.map(str::trim).filter(|message| !message.is_empty())) {
+    match (
+        reason,
+        message.map(str::trim).filter(|message| !message.is_empty()),
+    ) {
         (Some(reason), Some(message)) => format!(" ({reason}): {message}"),
         (Some(reason), None) => format!(" ({reason})"),
         (None, Some(message)) => format!(": {message}"),
@@ -192,26 +213,41 @@ mod tests {
 
     fn trouble(status: serde_json::Value) -> (PodPhase, Option<PodTrouble>) {
         let pod = serde_json::json!({"metadata": {"uid": "u"}, "status": status});
-        let facts = serde_json::from_value::<LeanPod>(pod).unwrap().facts().unwrap();
+        let facts = serde_json::from_value::<LeanPod>(pod)
+            .unwrap()
+            .facts()
+            .unwrap();
         (facts.phase, facts.trouble)
     }
 
     #[test]
     fn a_pod_says_why_it_does_not_run() {
-        assert_eq!(trouble(serde_json::json!({"phase": "Pending"})), (PodPhase::Pending, None));
+        assert_eq!(
+            trouble(serde_json::json!({"phase": "Pending"})),
+            (PodPhase::Pending, None)
+        );
         assert_eq!(
             trouble(serde_json::json!({"phase": "Pending", "conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": "0/3 nodes are available"}]})),
-            (PodPhase::Pending, Some(PodTrouble::Unschedulable("0/3 nodes are available".into())))
+            (
+                PodPhase::Pending,
+                Some(PodTrouble::Unschedulable("0/3 nodes are available".into()))
+            )
         );
         let waiting = |reason: &str| {
             serde_json::json!({"phase": "Pending", "containerStatuses": [
                 {"state": {"waiting": {"reason": reason, "message": "m"}}}]})
         };
         assert_eq!(trouble(waiting("ContainerCreating")).1, None);
-        let pull = PodTrouble::Waiting { reason: "ErrImagePull".into(), message: "m".into() };
-        assert_eq!(trouble(waiting("ErrImagePull")), (PodPhase::Pending, Some(pull)));
+        let pull = PodTrouble::Waiting {
+            reason: "ErrImagePull".into(),
+            message: "m".into(),
+        };
+        assert_eq!(
+            trouble(waiting("ErrImagePull")),
+            (PodPhase::Pending, Some(pull))
+        );
     }
 
     #[test]
@@ -222,7 +258,9 @@ mod tests {
         assert_eq!(phase, PodPhase::Ended);
         assert_eq!(
             trouble,
-            Some(PodTrouble::Ended("its container exited with code 137 (OOMKilled)".into()))
+            Some(PodTrouble::Ended(
+                "its container exited with code 137 (OOMKilled)".into()
+            ))
         );
     }
 

@@ -83,7 +83,7 @@ fn fill(testbed: &Testbed, binary: &Path) -> Result<(), Error> {
         .find(|line| line.starts_with("cluster_slots_ok"))
         .unwrap_or("");
     say(&format!("Valkey's own account: {}", slots.trim()));
-    let (written, read) = write_and_read(testbed)?;
+    let (written, read, complaint) = write_and_read(testbed)?;
     say(&format!(
         "{written} keys written and {read} read back through a cluster-aware client"
     ));
@@ -96,7 +96,7 @@ fn fill(testbed: &Testbed, binary: &Path) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "of {KEYS} keys {written} were written and {read} read back"
+        "of {KEYS} keys {written} were written and {read} read back; Valkey says: {complaint}"
     )))
 }
 
@@ -144,30 +144,37 @@ fn wait_until_active(testbed: &Testbed) -> Result<(), Error> {
     })
 }
 
-/// How many were written, and how many had the right value.
-fn write_and_read(testbed: &Testbed) -> Result<(usize, usize), Error> {
+/// How many were written, how many had the right value, and the first reply that was not as it
+/// should be.
+fn write_and_read(testbed: &Testbed) -> Result<(usize, usize, String), Error> {
     let lines = |line: &dyn Fn(usize) -> String| (0..KEYS).map(line).collect::<String>();
-    let replies = client(
-        testbed,
-        &lines(&|number| format!("SET key:{number} value:{number}\n")),
-    )?;
+    let sets = lines(&|number| format!("SET key:{number} value:{number}\n"));
+    let replies = client(testbed, &sets)?;
     let written = replies.lines().filter(|reply| *reply == "OK").count();
-    let replies = client(testbed, &lines(&|number| format!("GET key:{number}\n")))?;
+    let odd = replies
+        .lines()
+        .find(|reply| *reply != "OK")
+        .unwrap_or_default();
+    let gets = lines(&|number| format!("GET key:{number}\n"));
+    let values = client(testbed, &gets)?;
     let expected = (0..KEYS).map(|number| format!("value:{number}"));
-    let read = replies
+    let read = values
         .lines()
         .zip(expected)
         .filter(|(reply, value)| reply == value)
         .count();
-    Ok((written, read))
+    Ok((written, read, odd.to_owned()))
 }
 
+/// The replies, without the client's remarks on where it found the slots.
 fn client(testbed: &Testbed, commands: &str) -> Result<String, Error> {
     let host = format!("{CLUSTER}.{NAMESPACE}.svc.cluster.local");
-    feed(
-        &mut testbed.command(["valkey-cli", "-c", "-h", &host]),
-        commands.as_bytes(),
-    )
+    let mut client = testbed.command(["valkey-cli", "-c", "-h", &host]);
+    let replies = feed(&mut client, commands.as_bytes())?;
+    let lines = replies
+        .lines()
+        .filter(|line| !line.starts_with("-> Redirected"));
+    Ok(lines.map(|line| format!("{line}\n")).collect())
 }
 
 fn next_steps(name: &str) -> String {
