@@ -3,6 +3,7 @@
 TESTBED = cargo run --quiet --example testbed --
 
 demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
+	@echo "demo: the first time this compiles the operator and a Kubernetes, about 15 minutes on two cores; later it takes less than one"
 	cargo build --bins --examples && $(TESTBED) demo
 
 shell: ## kubectl and valkey-cli in the demo

@@ -154,10 +154,7 @@ fn build(
         .lines()
         .count();
     let output = place.join(first);
-    let mut build = go(
-        sources,
-        ["build", "-v", "-trimpath", "-ldflags", module.linker_flags],
-    );
+    let mut build = go(sources, ["build", "-v", "-ldflags", module.linker_flags]);
     build
         .arg("-o")
         .arg(&output)

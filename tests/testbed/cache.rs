@@ -97,8 +97,14 @@ pub(crate) fn kept(
     if place.exists() {
         return Ok(place);
     }
-    let half_made = root().join(format!("{name}.half-made"));
-    remove(&half_made)?;
+    // Of a maker that was killed a compiler may still run, which must not write into this one's.
+    let half_made = root().join(format!("{name}.half-made.{}", std::process::id()));
+    for path in files_in(&root())? {
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        if file_name.starts_with(&format!("{name}.half-made.")) {
+            remove(&path)?;
+        }
+    }
     make_directory(&half_made)?;
     make(&half_made)?;
     rename(&half_made, &place)?;

@@ -432,26 +432,17 @@ impl Drop for Testbed {
 
 /// The nodes that the options ask for.
 fn checked(options: &Options) -> Result<Vec<Node>, Error> {
-    let plain = |text: &str, limit: usize| {
-        let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-        (1..=limit).contains(&text.len())
-            && text.chars().all(|letter| plain(letter) || letter == '-')
-            && text.starts_with(plain)
-            && text.ends_with(plain)
-    };
-    // It becomes part of the paths of sockets.
-    if !plain(&options.name, 30) {
-        return Err(Error::Refused(format!(
-            "a name is 1 to 30 of a-z, 0-9 and '-', which {:?} is not",
-            options.name
-        )));
-    }
+    machine::check_name(&options.name)?;
     if options.nodes > NODES_MAX {
         return Err(Error::Refused(format!(
             "a testbed has at most {NODES_MAX} nodes"
         )));
     }
-    if let Some(zone) = options.zones.iter().find(|zone| !plain(zone, 63)) {
+    if let Some(zone) = options
+        .zones
+        .iter()
+        .find(|zone| !machine::is_plain(zone, 63))
+    {
         return Err(Error::Refused(format!(
             "a zone is 1 to 63 of a-z, 0-9 and '-', which {zone:?} is not"
         )));

@@ -147,6 +147,7 @@ impl Machine {
 
     /// The machine of that name, which runs already.
     pub(crate) fn attach(name: &str) -> Result<Self, Error> {
+        check_name(name)?;
         let directory = directory_of(name);
         let pid = first_process(&directory)
             .ok_or_else(|| Error::Refused(format!("no testbed {name:?} runs here")))?;
@@ -305,6 +306,25 @@ impl Hold {
     }
 }
 
+/// Of lower case letters, digits and, in the middle, dashes.
+pub(crate) fn is_plain(text: &str, length_max: usize) -> bool {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    (1..=length_max).contains(&text.len())
+        && text.chars().all(|letter| plain(letter) || letter == '-')
+        && text.starts_with(plain)
+        && text.ends_with(plain)
+}
+
+/// A name becomes a directory that is emptied, and part of the paths of sockets.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if is_plain(name, 30) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "a name is 1 to 30 of a-z, 0-9 and '-', which {name:?} is not"
+    )))
+}
+
 pub(crate) fn directory_of(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
 }
@@ -326,6 +346,7 @@ pub(crate) fn running() -> Vec<String> {
 
 /// Ends the testbed of that name, running or not, and removes all that is left of it.
 pub(crate) fn end(name: &str) -> Result<(), Error> {
+    check_name(name)?;
     let directory = directory_of(name);
     if let Some(pid) = first_process(&directory) {
         run(["kill", "-KILL", &pid.to_string()])?;
