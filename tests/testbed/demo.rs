@@ -189,8 +189,9 @@ fn next_steps(name: &str) -> String {
   make shell               a shell with kubectl and valkey-cli in it, and in that:
     kubectl get valkeyclusters,valkeynodes -A
     valkey-cli -c -h {CLUSTER}.{NAMESPACE}.svc.cluster.local
-    kubectl -n {NAMESPACE} delete pod --force $(kubectl -n {NAMESPACE} get pods -o name | head -1)
-    kubectl -n {NAMESPACE} get valkeynodes --watch     and see it replaced
+    kubectl -n {NAMESPACE} get pods -o wide        one pod of each shard in each of two zones
+    kubectl -n {NAMESPACE} delete valkeycluster {CLUSTER}
+                           and nothing of it is left; kubectl apply -f config/samples
     kubectl -n valkey-operator logs deployment/valkey-operator --follow
   cargo run --example testbed --{named} node kill node-1
                            a machine dies; with node start node-1 it comes back
