@@ -120,6 +120,7 @@ impl Writer {
             Action::Replicate { replica, primary } => {
                 self.replicate(world, replica, primary).await?;
             }
+            Action::Takeover(replica) => self.takeover(world, replica).await?,
             Action::Activate(nodes) => self.activate(world, nodes).await?,
             Action::DeleteAllNodes => self.delete_all_nodes(world).await?,
             Action::ReleaseCluster => self.release_cluster(world).await?,

@@ -80,7 +80,8 @@ impl<K: Ord + Clone> Context<K> {
         if !pause.is_zero() && !deleting {
             return Action::requeue(pause);
         }
-        match AssertUnwindSafe(tick).catch_unwind().await {
+        // On the heap: the runtime moves the future that holds it.
+        match AssertUnwindSafe(Box::pin(tick)).catch_unwind().await {
             Ok(Ok(delay)) => Action::requeue(delay),
             Ok(Err(failure)) => {
                 let delay = self.rhythm(key, |rhythm| rhythm.failed(&failure, Instant::now()));

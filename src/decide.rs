@@ -6,6 +6,8 @@ mod bootstrap;
 mod deletion;
 mod ladder;
 pub mod node;
+#[cfg(test)]
+mod tests;
 
 use crate::api::cluster::ClusterState;
 use crate::decide::ladder::{Rung, Scene};

@@ -263,7 +263,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     edit_finalizers(api, "release", name, |held| {
-        held.retain(|one| one != finalizer)
+        held.retain(|one| one != finalizer);
     })
     .await
 }
@@ -290,9 +290,4 @@ where
         "finalizers": finalizers,
     }});
     merge(api, verb, name, &patch).await
-}
-
-/// Bytes as lowercase hex characters.
-pub(super) fn hex<const N: usize>(bytes: [u8; N]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

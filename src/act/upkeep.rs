@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use serde_json::json;
 use tracing::info;
 
-use crate::act::kubernetes::{create, hex, merge};
+use crate::act::kubernetes::{create, merge};
 use crate::act::{Error, Writer, auth};
 use crate::api::ACL_KEY;
 use crate::model::desired::Desired;
-use crate::model::digest::sha256_hex;
+use crate::model::digest::{hex, sha256_hex};
 use crate::model::name::{NodeName, Uid};
 use crate::model::redacted::Redacted;
 use crate::model::world::{Auth, Keeping, PodSighting, World};
@@ -157,5 +157,5 @@ impl Writer {
 }
 
 fn password() -> Redacted<String> {
-    Redacted::new(hex(rand::random::<[u8; PASSWORD_BYTES]>()))
+    Redacted::new(hex(&rand::random::<[u8; PASSWORD_BYTES]>()))
 }

@@ -90,6 +90,12 @@ impl Writer {
             .await;
         sent.map_err(|source| failed("CLUSTER REPLICATE", replica, source))
     }
+
+    pub(super) async fn takeover(&self, world: &World, replica: &NodeName) -> Result<(), Error> {
+        let replica = known(world, replica)?;
+        let sent = self.connector.takeover(&target(world, replica)?).await;
+        sent.map_err(|source| failed("CLUSTER FAILOVER TAKEOVER", replica, source))
+    }
 }
 
 fn failed(command: &'static str, node: &NodeFacts, source: crate::valkey::client::Error) -> Error {

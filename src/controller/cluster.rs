@@ -148,7 +148,7 @@ fn conclude(
     made: Option<&NodeName>,
 ) -> Duration {
     let key = &world.cluster.key;
-    if world.cluster.status.state == ClusterState::Active {
+    if world.cluster.status.state == ClusterState::Active && !world.cluster.deleting {
         info!(
             cluster_name = key.name,
             namespace = key.namespace,
@@ -203,6 +203,15 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
         }
         Action::Replicate { replica, .. } => {
             info!(cluster_name, namespace, node = %replica, because, "replica attached");
+        }
+        Action::Takeover(replica) => {
+            warn!(
+                cluster_name,
+                namespace,
+                node = %replica,
+                because,
+                "no quorum — issued TAKEOVER on replica"
+            );
         }
         Action::Activate(_) => {
             info!(

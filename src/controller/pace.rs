@@ -19,9 +19,9 @@ const PERSON_MAX: Duration = Duration::from_secs(30);
 /// Nothing to do.
 const IDLE: Duration = Duration::from_secs(10);
 /// After an error that repeats, and between nodes that die one after the other.
-const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 /// How often a wait that does not change is said again.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 /// How the ticks of one object have gone so far.
 #[derive(Debug, Default)]
@@ -165,6 +165,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::StaleMember(_)
         | Why::MemberUnclear(_)
         | Why::AwaitingElection { .. }
+        | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
         | Why::SlotsDisagree { .. }
         | Why::SlotsClaimedTwice

@@ -254,25 +254,27 @@ pub(super) fn stale_members(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// A dead primary whose replica can still win an election is not forgotten: its peers would no
-/// longer know whose place the replica asks for, and never vote.
+/// A dead primary with a replica is not forgotten: its peers would no longer know whose place the
+/// replica asks for, and never vote. Where no vote can be won the replica takes its place.
 fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Member]) -> Verdict {
     let replicates = |view: &NodeView| {
         view.member(&view.id)
             .is_some_and(|own| own.primary.as_ref() == Some(id))
     };
-    let replica = views.iter().find(|(_, view)| replicates(view));
-    if let Some((replica, view)) = replica
+    let replicas = views.iter().rev().filter(|(_, view)| replicates(view));
+    if let Some((replica, view)) = replicas.max_by_key(|(_, view)| offset(view))
         && rows.iter().any(|row| !row.slots.is_empty())
     {
+        let (dead, replica) = (id.clone(), replica.name.clone());
         let voters = views
             .iter()
             .filter(|(_, view)| !view.own_slots().is_empty())
             .count();
-        if u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2) {
-            let (dead, replica) = (id.clone(), replica.name.clone());
-            return Verdict::Hold(Why::AwaitingElection { dead, replica });
-        }
+        return if u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2) {
+            Verdict::Hold(Why::AwaitingElection { dead, replica })
+        } else {
+            Verdict::Take(Action::Takeover(replica), Why::NoQuorum(dead))
+        };
     }
     // Valkey refuses to forget one's own primary: such a node is attached elsewhere first.
     if views
@@ -422,17 +424,14 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
             to: replica.clone(),
         }];
     }
-    let differs: fn(&NodeView, &NodeView) -> bool = match why {
-        Why::SlotsDisagree { .. } => |owner, other| {
-            let slots = owner.own_slots();
-            !slots.is_empty() && other.member(&owner.id).is_none_or(|row| row.slots != slots)
-        },
-        Why::TableDiffers { .. } => |teller, other| other.member(&teller.id).is_none(),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "only these two waits are for gossip"
-        )]
-        _ => return Vec::new(),
+    let differs = |teller: &NodeView, other: &NodeView| {
+        let row = other.member(&teller.id);
+        let slots = teller.own_slots();
+        if matches!(why, Why::SlotsDisagree { .. }) {
+            !slots.is_empty() && row.is_none_or(|row| row.slots != slots)
+        } else {
+            matches!(why, Why::TableDiffers { .. }) && row.is_none()
+        }
     };
     let pairs = views
         .iter()
@@ -470,6 +469,12 @@ fn acquaintances(view: &NodeView) -> impl Iterator<Item = &ValkeyId> {
 
 fn shard_of(node: &NodeFacts) -> ShardIndex {
     ShardIndex(node.spec.shard_index)
+}
+
+fn offset(view: &NodeView) -> u64 {
+    match view.role {
+        Role::Primary { offset } | Role::Replica { offset, .. } => offset,
+    }
 }
 
 /// A shard's primary: who owns most slots, else the first by name that replicates nobody.

@@ -24,6 +24,7 @@ use crate::model::world::{
     Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
 };
 use crate::observe::lean::{LeanConfigMap, LeanPod};
+use crate::observe::stores::Stores;
 use crate::observe::{Error, Reader, Source};
 
 /// A cluster as Kubernetes knows it; nothing if it does not exist.
@@ -33,7 +34,7 @@ pub(super) async fn world(
     source: Source,
 ) -> Result<Option<World>, Error> {
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-    let (acl_name, auth_name) = (key.acl_config_map_name(), key.auth_secret_name());
+    let acl_name = key.acl_config_map_name();
     let stores = &reader.stores;
     let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
@@ -58,52 +59,52 @@ pub(super) async fn world(
             source,
             (namespace, acl_name.as_str())
         ),
-        secret(reader, namespace, &auth_name),
+        secret(reader, key, source),
     );
     let Some(cluster) = cluster? else {
+        reader.kept_secrets().remove(key);
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
     let kept = Kept {
-        service: service?.map_or(
-            Keeping::Absent,
-            |service: Arc<PartialObjectMeta<Service>>| {
-                keeping(service.as_ref(), &cluster.uid, || ())
-            },
-        ),
+        service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
-        acl: acl?.map_or(Keeping::Absent, |map: Arc<LeanConfigMap>| {
-            keeping(map.as_ref(), &cluster.uid, || {
-                map.data.get(ACL_KEY).cloned().unwrap_or_default()
-            })
+        acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| {
+            map.data.get(ACL_KEY).cloned().unwrap_or_default()
         }),
     };
-    let pods: BTreeMap<String, Arc<LeanPod>> =
-        pods?.into_iter().map(|pod| (pod.name_any(), pod)).collect();
-    let mut facts = BTreeMap::new();
-    for node in nodes? {
-        if !owned_by(node.as_ref(), &cluster.uid) {
-            continue;
-        }
-        let node_name = node.name_any();
-        let config_map = stores
-            .config_maps
-            .get(&reference(namespace, &config_name(&node_name)));
-        let node = node_facts(
-            &node,
-            config_map.as_deref(),
-            pods.get(&node_name).map(Arc::as_ref),
-        )?;
-        facts.insert(node.name.clone(), node);
-    }
     Ok(Some(World {
         now: (reader.clock)(),
-        cluster,
         menu: menu(reader),
         kept,
-        nodes: facts,
+        nodes: all_nodes(stores, &cluster, &nodes?, &pods?)?,
         default_zone_spread: reader.default_zone_spread,
+        cluster,
     }))
+}
+
+/// The nodes that a cluster owns, each with its pod.
+fn all_nodes(
+    stores: &Stores,
+    cluster: &ClusterFacts,
+    nodes: &[Arc<ValkeyNode>],
+    pods: &[Arc<LeanPod>],
+) -> Result<BTreeMap<NodeName, NodeFacts>, Error> {
+    let pods: BTreeMap<String, &LeanPod> = pods
+        .iter()
+        .map(|pod| (pod.name_any(), pod.as_ref()))
+        .collect();
+    let owned = nodes
+        .iter()
+        .filter(|node| owned_by(node.as_ref(), &cluster.uid));
+    let facts = owned.map(|node| {
+        let config_map = reference(&cluster.key.namespace, &config_name(&node.name_any()));
+        let config_map = stores.config_maps.get(&config_map);
+        node_facts(node, config_map, pods.get(&node.name_any()).copied())
+    });
+    facts
+        .map(|facts| facts.map(|node| (node.name.clone(), node)))
+        .collect()
 }
 
 /// One node with its ConfigMap and pod, as Kubernetes knows them.
@@ -127,7 +128,7 @@ pub(super) async fn node(
     );
     let (pod, config_map) = (pod?, config_map?);
     match node? {
-        Some(node) => node_facts(&node, config_map.as_deref(), pod.as_deref()).map(Some),
+        Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }
 }
@@ -200,12 +201,36 @@ where
     Ok(list.items.into_iter().map(Arc::new).collect())
 }
 
-/// Secrets are not watched, so that the operator need not be allowed to list them.
-async fn secret(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Secret>, Error> {
-    let api: Api<Secret> = Api::namespaced(reader.client.clone(), namespace);
-    api.get_opt(name)
+/// The auth Secret. Secrets are not watched, so that the operator need not be allowed to list them;
+/// this one is immutable, so that what was read once serves every tick that writes nothing.
+async fn secret(
+    reader: &Reader,
+    cluster: &ClusterRef,
+    source: Source,
+) -> Result<Option<Secret>, Error> {
+    let owner = reader
+        .stores
+        .clusters
+        .get(&reference(&cluster.namespace, &cluster.name));
+    let owner = owner.and_then(|cluster| uid_of(cluster.as_ref()).ok());
+    if source == Source::Stores
+        && let Some(secret) = reader.kept_secrets().get(cluster)
+        && owner.is_some_and(|owner| owned_by(secret, &owner))
+    {
+        return Ok(Some(secret.clone()));
+    }
+    let name = cluster.auth_secret_name();
+    let api: Api<Secret> = Api::namespaced(reader.client.clone(), &cluster.namespace);
+    let read = api
+        .get_opt(&name)
         .await
-        .map_err(|source| read_error::<Secret>(name, source))
+        .map_err(|source| read_error::<Secret>(&name, source))?;
+    let mut kept = reader.kept_secrets();
+    match &read {
+        Some(secret) => kept.insert(cluster.clone(), secret.clone()),
+        None => kept.remove(cluster),
+    };
+    Ok(read)
 }
 
 fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
@@ -271,11 +296,15 @@ fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
         .any(|held| held.uid == owner.as_str())
 }
 
-fn keeping<T>(object: &impl Resource, owner: &Uid, content: impl FnOnce() -> T) -> Keeping<T> {
-    if owned_by(object, owner) {
-        Keeping::Ours(content())
-    } else {
-        Keeping::Foreign
+fn keeping<K: Resource, T>(
+    object: Option<Arc<K>>,
+    owner: &Uid,
+    content: impl FnOnce(&K) -> T,
+) -> Keeping<T> {
+    match object {
+        None => Keeping::Absent,
+        Some(object) if owned_by(object.as_ref(), owner) => Keeping::Ours(content(&object)),
+        Some(_) => Keeping::Foreign,
     }
 }
 
@@ -312,7 +341,7 @@ fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
 
 fn node_facts(
     node: &ValkeyNode,
-    config_map: Option<&LeanConfigMap>,
+    config_map: Option<Arc<LeanConfigMap>>,
     pod: Option<&LeanPod>,
 ) -> Result<NodeFacts, Error> {
     let uid = uid_of(node)?;
@@ -322,7 +351,7 @@ fn node_facts(
         deleting: node.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(node, FINALIZER_NODE),
         stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
-        config_map: config_map.map_or(Keeping::Absent, |map| keeping(map, &uid, || ())),
+        config_map: keeping(config_map, &uid, |_| ()),
         pod: match pod {
             None => PodSighting::Absent,
             Some(pod) if owned_by(pod, &uid) => pod

@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longer than Valkey needs for any command of ours, shorter than a tick may wait for the silent.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that nobody used for as long belongs to a pod that is gone.
-const IDLE_MAX: Duration = Duration::from_secs(120);
+const IDLE_MAX: Duration = Duration::from_mins(2);
 
 /// Where a process listens, and as whom it is spoken to.
 #[derive(Clone, Copy, Debug)]

@@ -86,6 +86,16 @@ impl Connector {
             .map(|_: [String; 1]| ())
     }
 
+    /// Makes the target, a replica, a primary in its primary's place, without a vote.
+    pub async fn takeover(&self, target: &Target<'_>) -> Result<(), Error> {
+        let mut command = cluster("FAILOVER");
+        command.arg("TAKEOVER");
+        let sent = self
+            .call(target, "CLUSTER FAILOVER TAKEOVER", &alone(command))
+            .await;
+        sent.map(|_: [String; 1]| ())
+    }
+
     /// Makes the target read its ACL file again. An invalid file changes nothing and is refused.
     pub async fn acl_load(&self, target: &Target<'_>) -> Result<(), Error> {
         let mut command = redis::cmd("ACL");

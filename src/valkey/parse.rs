@@ -101,7 +101,7 @@ fn role(replication: &str) -> Result<Role, Error> {
     }
 }
 
-/// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of cluster_legacy.c.
+/// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of `cluster_legacy.c`.
 fn members(nodes: &str) -> Result<Vec<Member>, Error> {
     nodes
         .lines()
