@@ -171,10 +171,12 @@ fn client(testbed: &Testbed, commands: &str) -> Result<String, Error> {
     let host = format!("{CLUSTER}.{NAMESPACE}.svc.cluster.local");
     let mut client = testbed.command(["valkey-cli", "-c", "-h", &host]);
     let replies = feed(&mut client, commands.as_bytes())?;
-    let lines = replies
+    let remark = |line: &&str| line.starts_with("-> Redirected");
+    Ok(replies
         .lines()
-        .filter(|line| !line.starts_with("-> Redirected"));
-    Ok(lines.map(|line| format!("{line}\n")).collect())
+        .filter(|line| !remark(line))
+        .collect::<Vec<_>>()
+        .join("\n"))
 }
 
 fn next_steps(name: &str) -> String {
