@@ -353,7 +353,11 @@ async fn kept_objects_are_made_once_and_put_right() {
         pod: Uid::new("uid-pod"),
         annotations: BTreeMap::from([("example.com/a".to_owned(), "1".to_owned())]),
     };
-    check_upkeep(annotate, expect![[r#"
+    check_upkeep(
+        annotate,
+        expect![[r#"
         PATCH /api/v1/namespaces/ns/pods/c-1a2b3?&fieldManager=valkey-operator
-        {"metadata":{"annotations":{"example.com/a":"1"},"uid":"uid-pod"}}"#]]).await;
+        {"metadata":{"annotations":{"example.com/a":"1"},"uid":"uid-pod"}}"#]],
+    )
+    .await;
 }
