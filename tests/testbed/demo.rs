@@ -1,0 +1,1 @@
+//! The demonstration: from nothing to an Active cluster with keys in it.
