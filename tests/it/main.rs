@@ -1,2 +1,12 @@
-//! Tests.
-fn main() {}
+//! The fast suite: whatever a laptop can tell in seconds, without a cluster or a Valkey.
+//! Never sleeps, never opens a socket.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod artifacts;
+mod tidy;
