@@ -89,3 +89,6 @@ fn owner<K: Resource<DynamicType = ()>>(name: &str, uid: &str) -> OwnerReference
         block_owner_deletion: Some(false),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,3 +70,6 @@ fn menu(world: &World) -> Result<Resolved, MenuError> {
         }),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,6 +49,7 @@ pub struct Sourced<T> {
 
 impl<T> Sourced<T> {
     /// Another value from the same config.
+    #[must_use]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Sourced<U> {
         Sourced {
             value: change(self.value),
@@ -90,19 +91,18 @@ impl Resolved {
     #[must_use]
     pub fn settings_digest(&self) -> String {
         // Debug of a string is quoted and escaped, so no two maps have one text.
-        let text: String = self
+        let lines = self
             .user_settings
             .iter()
-            .map(|(name, setting)| format!("{name:?} {:?}\n", setting.value))
-            .collect();
-        sha256_hex(&text)
+            .map(|(name, set)| format!("{name:?} {:?}", set.value));
+        sha256_hex(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
 /// What the operator's settings say about every pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodPolicy {
-    /// Run as user and group 999. Where the platform picks the user (OpenShift), neither user nor group is
+    /// Run as user and group 999. Where the platform picks the user (`OpenShift`), neither user nor group is
     /// named.
     pub fixed_user: bool,
 }

@@ -70,7 +70,7 @@ impl ClusterRef {
         format!("{}-operator-auth", self.name)
     }
 
-    /// The ConfigMap with `users.acl`.
+    /// The `ConfigMap` with `users.acl`.
     #[must_use]
     pub fn acl_config_map_name(&self) -> String {
         format!("{}-acl", self.name)
@@ -90,7 +90,7 @@ impl ClusterRef {
 }
 
 impl NodeName {
-    /// The ConfigMap with the node's `valkey.conf`.
+    /// The `ConfigMap` with the node's `valkey.conf`.
     #[must_use]
     pub fn config_map_name(&self) -> String {
         format!("{self}-config")

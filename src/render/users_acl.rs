@@ -1,4 +1,4 @@
-//! The text of `users.acl`, and the ConfigMap that carries it.
+//! The text of `users.acl`, and the `ConfigMap` that carries it.
 //! Never names a password, only its hash; never judges a role: what Valkey does not know, Valkey refuses.
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -51,7 +51,7 @@ pub fn text(users: &[User], auth: &Auth) -> String {
     lines.join("\n")
 }
 
-/// The ConfigMap of a cluster with that text.
+/// The `ConfigMap` of a cluster with that text.
 #[must_use]
 pub fn config_map(cluster: &ClusterFacts, text: String) -> ConfigMap {
     ConfigMap {
@@ -86,9 +86,12 @@ fn line(user: &User) -> String {
 fn selector(rules: &[String]) -> String {
     let words: Vec<String> = rules
         .iter()
-        .map(|rule| match rule.ends_with(')') {
-            true => format!("\"{}\"", rule.replace('\\', "\\\\")),
-            false => rule.clone(),
+        .map(|rule| {
+            if rule.ends_with(')') {
+                format!("\"{}\"", rule.replace('\\', "\\\\"))
+            } else {
+                rule.clone()
+            }
         })
         .collect();
     format!("({})", words.join(" "))

@@ -1,4 +1,4 @@
-//! The text of a node's `valkey.conf`, and the ConfigMap that carries it.
+//! The text of a node's `valkey.conf`, and the `ConfigMap` that carries it.
 //! Never chooses a setting, never holds a password: that is included from a Secret's file.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub fn text(settings: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// The ConfigMap of a node. A node's settings never change, so neither does this; the kubelet need not watch it.
+/// The `ConfigMap` of a node. A node's settings never change, so neither does this; the kubelet need not watch it.
 #[must_use]
 pub fn config_map(cluster: &ClusterFacts, node: &NodeFacts) -> ConfigMap {
     ConfigMap {

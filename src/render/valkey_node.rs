@@ -1,4 +1,4 @@
-//! The ValkeyNode that records what one member is made of.
+//! The `ValkeyNode` that records what one member is made of.
 //! Never chooses its name or its shard.
 
 use std::collections::BTreeMap;

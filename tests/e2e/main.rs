@@ -1,2 +1,16 @@
-//! Tests.
-fn main() {}
+//! What only a real Kubernetes can show: slow, so each runs only where SLOW=1 asks for it.
+//! Never judges what a faster suite can judge.
+
+#[path = "../testbed/lib.rs"]
+mod testbed;
+
+mod testbed_itself;
+
+/// Whether slow tests were asked for; says which one is skipped where they were not.
+pub(crate) fn slow(test: &str) -> bool {
+    let asked_for = std::env::var("SLOW").is_ok_and(|value| value == "1");
+    if !asked_for {
+        testbed::command::say(&format!("{test} is skipped: it is slow and SLOW is not 1"));
+    }
+    asked_for
+}
