@@ -7,14 +7,20 @@ use serde::{Deserialize, Serialize};
 
 /// Which commands a user may run, on top of none: first the categories, then the commands, each in
 /// the given order.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
+)]
 #[kube(
     group = "valkey.gomomento.com",
     version = "v1alpha1",
     kind = "ValkeyRole",
     status = "ValkeyRoleStatus",
     doc = "A permission set on the platform's menu.",
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 pub struct ValkeyRoleSpec {
     /// Rules by command category.
@@ -33,7 +39,8 @@ pub struct CategoryRule {
     /// The category, without `@`.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a category's name must start with a letter and hold only letters, digits, hyphens and underscores, without @"
+        "a category's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores, without @"
     ))]
     pub name: String,
     /// Allowed or denied.
@@ -46,14 +53,16 @@ pub struct CommandRule {
     /// The command.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a command's name must start with a letter and hold only letters, digits, hyphens and underscores"
+        "a command's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores"
     ))]
     pub name: String,
     /// One subcommand; the whole command where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a subcommand's name must start with a letter and hold only letters, digits, hyphens and underscores"
+        "a subcommand's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores"
     ))]
     pub subcommand: Option<String>,
     /// Allowed or denied.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use operator::api;
 use serde_json::{Value, json};
 
@@ -27,13 +28,12 @@ fn printer_columns_are_the_documented_ones() {
     assert_eq!(columns, documented);
 }
 
-fn columns(
-    definition: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-) -> String {
+fn columns(definition: &CustomResourceDefinition) -> String {
     let version = &definition.spec.versions[0];
     let columns = version.additional_printer_columns.iter().flatten();
-    let columns: Vec<String> =
-        columns.map(|column| format!("{} {}", column.name, column.json_path)).collect();
+    let columns: Vec<String> = columns
+        .map(|column| format!("{} {}", column.name, column.json_path))
+        .collect();
     let spec = &definition.spec;
     format!("{} {}: {}", spec.names.kind, spec.scope, columns.join(", "))
 }
@@ -61,8 +61,9 @@ fn equals(path: &str, made: &str) {
         return;
     }
     let mut lines = kept.lines().zip(made.lines()).enumerate();
-    let (number, (kept, made)) =
-        lines.find(|(_, (kept, made))| kept != made).unwrap_or((0, ("(shorter)", "(longer)")));
+    let (number, (kept, made)) = lines
+        .find(|(_, (kept, made))| kept != made)
+        .unwrap_or((0, ("(shorter)", "(longer)")));
     panic!(
         "{path} is not what the code makes: `make bless` writes it anew\n\
          line {}\n  kept: {kept}\n  made: {made}",
