@@ -49,7 +49,7 @@ pub struct Permission {
     #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
     #[x_kube(
         validation = Rule::new(
-            "self.all(channel, channel.matches('^[^\\\\pC\\\\pZ\\'\"]+$'))"
+            "self.all(channel, channel.matches('^[^\\\\pC\\\\pZ\\'\"]*$'))"
         ).message("channel patterns must not contain control characters, spaces or quotes"),
         validation = Rule::new("self.all(channel, !channel.startsWith('&'))").message(
             "channel patterns are written without the & prefix"
@@ -64,7 +64,7 @@ pub struct KeyPattern {
     /// A glob pattern without `~`, at most 256 characters.
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(
-        validation = Rule::new("self.matches('^[^\\\\pC\\\\pZ\\'\"]+$')").message(
+        validation = Rule::new("self.matches('^[^\\\\pC\\\\pZ\\'\"]*$')").message(
             "key pattern must not contain control characters, spaces or quotes"
         ),
         validation = Rule::new("!self.startsWith('~')").message(

@@ -121,7 +121,8 @@ impl JsonSchema for PositiveQuantity {
 ///
 /// The rules of the status: only the operator writes it, from a spec that passed them, and they
 /// would count twice against the API server's budget. Formats of unsigned integers: the API server
-/// knows none and warns of each; the limits that stand beside them say the same.
+/// knows none and warns of each; the limits that stand beside them say the same. `nullable`: without
+/// it the API server takes a null for what it means, nothing, and stores none.
 pub(super) fn finish(definition: &mut CustomResourceDefinition) {
     for version in &mut definition.spec.versions {
         let schema = version
@@ -131,6 +132,7 @@ pub(super) fn finish(definition: &mut CustomResourceDefinition) {
         let Some(schema) = schema else { continue };
         everywhere(schema, &|schema| {
             schema.format.take_if(|format| format.starts_with("uint"));
+            schema.nullable = None;
         });
         let properties = schema.properties.as_mut();
         if let Some(status) = properties.and_then(|properties| properties.get_mut("status")) {
