@@ -5,6 +5,7 @@
     unreachable_pub,
     reason = "KubeSchema repeats each struct inside a function"
 )]
+#![expect(clippy::duplicated_attributes, reason = "printer columns are of one type mostly")]
 
 pub mod acl;
 pub mod cluster;
@@ -69,9 +70,9 @@ pub const AUTH_KEY_PRIMARYAUTH: &str = "primaryauth.conf";
 pub const USER_OPERATOR: &str = "_momento_operator";
 /// The Valkey user that nodes replicate and move slots as.
 pub const USER_REPL: &str = "_momento_repl";
-/// The ACL ConfigMap's key.
+/// The ACL `ConfigMap`'s key.
 pub const ACL_KEY: &str = "users.acl";
-/// A node's ConfigMap's key.
+/// A node's `ConfigMap`'s key.
 pub const CONF_KEY: &str = "valkey.conf";
 
 /// Where a pod finds the included `primaryauth` directive.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::cluster::Placement;
 use crate::api::schema;
 
-/// One member of a cluster, with its one pod and one ConfigMap.
+/// One member of a cluster, with its one pod and one `ConfigMap`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "valkey.gomomento.com",
