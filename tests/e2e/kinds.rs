@@ -16,6 +16,15 @@
 //! `«ab*3»` is ababab, `«{"a":"%"}**2»` is {"a":"0"},{"a":"1"}. `UPDATE_EXPECT=1` writes what the
 //! API server said into the file.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a panic is how a test fails, and JSON is a list or it is not"
+)]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -160,10 +169,10 @@ fn biggest(limit: usize) -> Vec<(Value, (&'static str, Value))> {
     large["spec"]["acl"] = bindings(limit / 117_000, 256, 128);
     let mut role = start("role");
     let name = "a".repeat(64);
-    let rule = |number: usize| json!({"name": format!("a{number}"), "access": "deny"});
-    role["spec"]["categories"] = (0..64).map(rule).collect();
-    let rule = |_| json!({"name": name, "subcommand": name, "access": "allow"});
-    role["spec"]["commands"] = (0..256).map(rule).collect();
+    let category = |number: usize| json!({"name": format!("a{number}"), "access": "deny"});
+    role["spec"]["categories"] = (0..64).map(category).collect();
+    let command = |_| json!({"name": name, "subcommand": name, "access": "allow"});
+    role["spec"]["commands"] = (0..256).map(command).collect();
     let shards = || ("/spec/shards", json!(2));
     vec![
         (config, ("/spec/valkey/setting-0", json!("b"))),
@@ -238,8 +247,11 @@ fn rows(table: &str) -> Vec<Row<'_>> {
 impl Row<'_> {
     /// The row as it stands in the file, with another ending.
     fn text(&self, ending: &[String]) -> String {
-        let mut text: String = self.above.iter().map(|line| format!("{line}\n")).collect();
-        writeln!(text, "{}\n  {}", self.name, self.start).unwrap();
+        let mut text = String::new();
+        for line in self.above.iter().chain([&self.name]) {
+            writeln!(text, "{line}").unwrap();
+        }
+        writeln!(text, "  {}", self.start).unwrap();
         let parts = [
             ("", &self.changes),
             ("then ", &self.update),
@@ -266,8 +278,8 @@ async fn attempt(client: &Client, number: usize, row: &Row<'_>) -> Vec<String> {
     let updated = !row.update.is_empty() || !row.status.is_empty();
     let answer = if updated {
         object["metadata"]["name"] = json!(format!("row-{number}"));
-        let stored = send(client, "POST", "", &object, false).await;
-        let mut next = stored.expect("what a row updates can be stored");
+        let before = send(client, "POST", "", &object, false).await;
+        let mut next = before.expect("what a row updates can be stored");
         let changes = row.update.iter().chain(&row.status);
         changes.for_each(|line| change(&mut next, line));
         let part = if row.status.is_empty() { "" } else { "/status" };

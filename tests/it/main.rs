@@ -4,7 +4,7 @@
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::unwrap_used,
+    clippy::panic,
     reason = "a panic is how a test fails"
 )]
 
