@@ -4,6 +4,7 @@
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
+mod kinds;
 mod testbed_itself;
 
 /// Whether slow tests were asked for; says which one is skipped where they were not.
