@@ -123,7 +123,7 @@ impl Followed {
     }
 
     pub(crate) fn last_words(&self) -> String {
-        let from = self.heard.len().saturating_sub(25);
+        let from = self.heard.len().saturating_sub(60);
         format!("its last words:\n{}", self.heard[from..].join("\n"))
     }
 }

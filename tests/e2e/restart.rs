@@ -45,7 +45,7 @@ fn killed_after_each_write_the_next_operator_finishes() {
         if !active {
             operator.hear(&namespace, ACTIVATION, LIMIT);
         }
-        finish(&stage, &namespace);
+        finish(&stage, &namespace, &operator);
         println!("killed after write {point} ({said}): formed");
     }
     assert_all_gone(&stage, &operator);
@@ -75,7 +75,7 @@ fn killed_at_random_moments_the_next_operator_finishes() {
             operator = Followed::start(&stage.testbed);
         }
         stage.wait_until_formed(&namespace, Shape::USUAL);
-        finish(&stage, &namespace);
+        finish(&stage, &namespace, &operator);
         println!("run {run}: formed after {:.1} s", start.elapsed().as_secs_f32());
     }
     println!("{RANDOM_RUNS} runs, {kills} kills");
@@ -92,7 +92,7 @@ fn writes_of_a_bootstrap(stage: &Stage, operator: &mut Followed) -> usize {
         }
         (said.namespace() == "undisturbed" && said.message() == ACTIVATION).then_some(())
     });
-    finish(stage, "undisturbed");
+    finish(stage, "undisturbed", operator);
     writes
 }
 
@@ -110,12 +110,13 @@ fn listen_to_write(operator: &mut Followed, namespace: &str, point: usize) -> (S
 }
 
 /// The same end each time; then the cluster goes while the next one comes.
-fn finish(stage: &Stage, namespace: &str) {
+fn finish(stage: &Stage, namespace: &str, operator: &Followed) {
     let formed = stage.formed(namespace, Shape::USUAL);
-    assert_eq!(formed, Ok(()), "{namespace}");
+    assert_eq!(formed, Ok(()), "{namespace}; {}", operator.last_words());
     let census = stage.census(namespace);
-    assert_eq!(census.check(Shape::USUAL.nodes()), Ok(()), "{namespace}");
-    assert!(census.deleted.is_empty(), "{namespace}: no node had to go: {census:?}");
+    let words = operator.last_words();
+    assert_eq!(census.check(Shape::USUAL.nodes()), Ok(()), "{namespace}; {words}");
+    assert!(census.deleted.is_empty(), "{namespace}: no node had to go: {census:?}; {words}");
     stage.delete("Namespace", "", namespace);
 }
 
