@@ -82,10 +82,6 @@ impl Followed {
         Self { child, out, heard: Vec::new() }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Reads on until a line answers. The operator speaks at least every 30 s, so the deadline is kept within that.
     pub(crate) fn listen<T>(
         &mut self,

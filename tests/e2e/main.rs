@@ -5,6 +5,10 @@
 mod testbed;
 
 mod census;
+mod deletion;
+mod faults;
 mod follow;
+mod permissions;
+mod process;
 mod restart;
 mod stage;
