@@ -13,6 +13,7 @@ use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::say;
 use crate::stage::slow;
 use crate::stage::until;
 
@@ -164,7 +165,7 @@ fn a_deleted_namespace_takes_its_clusters_along() {
         until(&format!("namespace {going} is gone"), NAMESPACE_LIMIT, || {
             stage.get("Namespace", "", &going)?.map_or(Ok(()), |found| Err(found.to_string()))
         });
-        println!("{going} (after {after:?}): gone in {:.1} s", start.elapsed().as_secs_f32());
+        say(&format!("{going} (after {after:?}): gone in {:.1} s", start.elapsed().as_secs_f32()));
         stage.wait_until_formed(&staying, Shape::SMALL);
         let refused = stage.audit(&format!("\"namespace\":\"{going}\""));
         let refused = refused.iter().filter(|event| {
@@ -172,7 +173,7 @@ fn a_deleted_namespace_takes_its_clusters_along() {
                 && event["user"]["username"] == "admin"
         });
         let refused = refused.count();
-        println!("{going}: {refused} writes were refused");
+        say(&format!("{going}: {refused} writes were refused"));
         assert!(refused <= REFUSED_MAX, "{refused}; {}", operator.last_words());
         stage.delete("Namespace", "", &staying);
     }
@@ -221,7 +222,7 @@ fn gone(stage: &Stage, namespace: &str, operator: &Followed) {
     until(&format!("nothing is left in {namespace}; {}", operator.last_words()), LIMIT, || {
         empty(stage, namespace)
     });
-    println!("{namespace}: nothing left after {:.1} s", start.elapsed().as_secs_f32());
+    say(&format!("{namespace}: nothing left after {:.1} s", start.elapsed().as_secs_f32()));
     stage.delete("Namespace", "", namespace);
 }
 

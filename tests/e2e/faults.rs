@@ -10,6 +10,7 @@ use crate::follow::Said;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::say;
 use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
@@ -117,7 +118,7 @@ fn run(stage: &Stage, operator: &mut Followed, fault: &Fault, after: &str, names
     assert_eq!(census.check(Shape::USUAL.nodes()), Ok(()), "{namespace}; {words}");
     let lost = census.deleted.len();
     assert!(lost <= fault.costs, "{namespace}: {lost} nodes were lost: {census:?}; {words}");
-    println!("{namespace}: formed, {lost} nodes were replaced");
+    say(&format!("{namespace}: formed, {lost} nodes were replaced"));
     stage.delete("Namespace", "", namespace);
 }
 

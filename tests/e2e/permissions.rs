@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::say;
 use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::machine::Signal;
@@ -51,7 +52,7 @@ fn a_whole_life_needs_the_released_role_and_no_more() {
     let unused: Vec<_> = granted.difference(&used).collect();
     let beyond: Vec<_> = used.difference(&granted).collect();
     assert!(unused.is_empty() && beyond.is_empty(), "unused: {unused:?}, beyond: {beyond:?}");
-    println!("{} rights, each of them used", used.len());
+    say(&format!("{} rights, each of them used", used.len()));
 }
 
 fn right_of(object: &Value, event: &Value) -> String {

@@ -15,6 +15,7 @@ use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::say;
 use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
@@ -95,7 +96,7 @@ fn every_promised_message_is_said_as_a_json_line() {
         assert!(lines.iter().any(|line| line["fields"]["message"] == *promised), "{promised}");
     }
     lines.iter().for_each(check_line);
-    println!("{} lines, each well formed", lines.len());
+    say(&format!("{} lines, each well formed", lines.len()));
 }
 
 fn hear(

@@ -12,6 +12,7 @@ use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::say;
 use crate::stage::slow;
 
 /// Without `ALL=1` every so-manieth write is tried.
@@ -35,7 +36,7 @@ fn killed_after_each_write_the_next_operator_finishes() {
     let stride = if all { 1 } else { STRIDE };
     let points: Vec<usize> = (1..=writes).step_by(stride).collect();
     let how = if all { "each" } else { "every fourth (ALL=1: each)" };
-    println!("killing the operator after {how} of {writes} writes, {} runs", points.len());
+    say(&format!("killing the operator after {how} of {writes} writes, {} runs", points.len()));
     for &point in &points {
         let namespace = format!("write-{point}");
         stage.apply_cluster(&namespace, Shape::USUAL);
@@ -46,7 +47,7 @@ fn killed_after_each_write_the_next_operator_finishes() {
             operator.hear(&namespace, ACTIVATION, LIMIT);
         }
         finish(&stage, &namespace, &operator);
-        println!("killed after write {point} ({said}): formed");
+        say(&format!("killed after write {point} ({said}): formed"));
     }
     assert_all_gone(&stage, &operator);
 }
@@ -58,7 +59,7 @@ fn killed_at_random_moments_the_next_operator_finishes() {
     }
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
-    println!("SEED={seed}");
+    say(&format!("SEED={seed}"));
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let stage = Stage::up();
     let mut kills = 0;
@@ -76,9 +77,9 @@ fn killed_at_random_moments_the_next_operator_finishes() {
         }
         stage.wait_until_formed(&namespace, Shape::USUAL);
         finish(&stage, &namespace, &operator);
-        println!("run {run}: formed after {:.1} s", start.elapsed().as_secs_f32());
+        say(&format!("run {run}: formed after {:.1} s", start.elapsed().as_secs_f32()));
     }
-    println!("{RANDOM_RUNS} runs, {kills} kills");
+    say(&format!("{RANDOM_RUNS} runs, {kills} kills"));
     assert_all_gone(&stage, &operator);
 }
 
