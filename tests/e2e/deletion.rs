@@ -8,13 +8,13 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::slow;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 
 /// The promise for a namespace; its own polling deadline is more generous.

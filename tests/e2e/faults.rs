@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::slow;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::follow::Said;
@@ -11,7 +12,6 @@ use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
 use crate::testbed::machine::Signal;

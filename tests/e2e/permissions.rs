@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::machine::Signal;
 use crate::testbed::operator;

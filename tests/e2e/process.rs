@@ -10,13 +10,13 @@ use serde_json::json;
 use sha2::Digest as _;
 use sha2::Sha256;
 
+use crate::slow;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
 use crate::testbed::machine::Signal;

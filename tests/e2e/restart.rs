@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::slow;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 
 /// Without `ALL=1` every so-manieth write is tried.
 const STRIDE: usize = 4;

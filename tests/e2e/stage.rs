@@ -32,18 +32,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(100);
 
-static ALONE: Mutex<()> = Mutex::new(());
+/// Holds back every other test on a testbed.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const MENU: &str = include_str!("../../config/samples/menu.yaml");
-
-/// Whether slow tests are asked for; says so where they are not.
-pub(crate) fn slow(test: &str) -> bool {
-    let slow = std::env::var("SLOW").is_ok_and(|value| value == "1");
-    if !slow {
-        say(&format!("{test}: skipped, it runs with SLOW=1"));
-    }
-    slow
-}
 
 /// One line for the person who waits, past the test harness, which keeps back what passing tests print.
 pub(crate) fn say(line: &str) {
@@ -92,7 +87,7 @@ impl Shape {
 
 impl Stage {
     pub(crate) fn up() -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
         let options = Options { nodes: 3, zones, ..Options::default() };
         let testbed = Testbed::up(&options).expect("a testbed");
