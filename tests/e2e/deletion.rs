@@ -110,15 +110,26 @@ fn a_deleted_cluster_leaves_nothing_in_any_state() {
     stage.apply(PASSING_MENU);
     never_seen(&stage);
     let mut operator = Followed::start(&stage.testbed);
+    let mut namespaces = Vec::new();
     for case in CASES {
         let namespace = format!("delete-{}", case.name);
         stage.apply_cluster_with(&namespace, Shape::USUAL, &(case.spec)());
         operator.hear(&namespace, case.after, LIMIT);
         (case.before_deletion)(&stage, &namespace);
-        gone(&stage, &namespace, &operator);
+        stage.delete("ValkeyCluster", &namespace, "c");
+        namespaces.push(namespace);
     }
-    rounds(&stage, &operator);
-    operator_restarted(&stage, &mut operator);
+    rounds(&stage);
+    namespaces.push("delete-rounds".to_owned());
+    for step in ["all nodes deleted", "pod deleted", "node released", "cluster released"] {
+        namespaces.push(operator_restarted(&stage, &mut operator, step));
+    }
+    // Pods take their time to end: all of that is waited for at once.
+    for namespace in &namespaces {
+        let what = format!("nothing is left in {namespace}; {}", operator.last_words());
+        until(&what, LIMIT, || empty(&stage, namespace));
+        say(&format!("{namespace}: nothing is left"));
+    }
     no_trace_outside_of_namespaces(&stage);
 }
 
@@ -189,7 +200,7 @@ fn never_seen(stage: &Stage) {
 }
 
 /// The same name again and again, deleted ever later after its creation.
-fn rounds(stage: &Stage, operator: &Followed) {
+fn rounds(stage: &Stage) {
     let namespace = "delete-rounds";
     for round in 0..ROUNDS {
         stage.apply_cluster(namespace, Shape::USUAL);
@@ -198,32 +209,18 @@ fn rounds(stage: &Stage, operator: &Followed) {
         stage.delete("ValkeyCluster", namespace, "c");
         stage.wait_until_gone("ValkeyCluster", namespace, "c");
     }
-    gone(stage, namespace, operator);
 }
 
-fn operator_restarted(stage: &Stage, operator: &mut Followed) {
-    let steps = ["all nodes deleted", "pod deleted", "node released", "cluster released"];
-    for (number, step) in steps.into_iter().enumerate() {
-        let namespace = format!("delete-restart-{number}");
-        stage.apply_cluster(&namespace, Shape::USUAL);
-        operator.hear(&namespace, ACTIVATION, LIMIT);
-        stage.delete("ValkeyCluster", &namespace, "c");
-        operator.hear(&namespace, step, LIMIT);
-        operator.kill();
-        *operator = Followed::start(&stage.testbed);
-        gone(stage, &namespace, operator);
-    }
-}
-
-/// Deletes the cluster and waits until there is nothing.
-fn gone(stage: &Stage, namespace: &str, operator: &Followed) {
-    let start = Instant::now();
-    stage.delete("ValkeyCluster", namespace, "c");
-    until(&format!("nothing is left in {namespace}; {}", operator.last_words()), LIMIT, || {
-        empty(stage, namespace)
-    });
-    say(&format!("{namespace}: nothing left after {:.1} s", start.elapsed().as_secs_f32()));
-    stage.delete("Namespace", "", namespace);
+/// The operator dies in the middle of a deletion; returns where.
+fn operator_restarted(stage: &Stage, operator: &mut Followed, step: &str) -> String {
+    let namespace = format!("delete-restart-{}", step.replace(' ', "-"));
+    stage.apply_cluster(&namespace, Shape::USUAL);
+    operator.hear(&namespace, ACTIVATION, LIMIT);
+    stage.delete("ValkeyCluster", &namespace, "c");
+    operator.hear(&namespace, step, LIMIT);
+    operator.kill();
+    *operator = Followed::start(&stage.testbed);
+    namespace
 }
 
 /// Whether no object of any kind bears a cluster's label or has an owner of ours.
