@@ -79,7 +79,11 @@ impl Followed {
             .spawn()
             .expect("the operator's binary runs");
         let out = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        Self { child, out, heard: Vec::new() }
+        Self {
+            child,
+            out,
+            heard: Vec::new(),
+        }
     }
 
     /// Reads on until a line answers. The operator speaks at least every 30 s, so the deadline is kept within that.
@@ -93,14 +97,24 @@ impl Followed {
         loop {
             let mut line = String::new();
             let read = self.out.read_line(&mut line).expect("the pipe can be read");
-            assert!(read > 0, "the operator ended before {what}; {}", self.last_words());
+            assert!(
+                read > 0,
+                "the operator ended before {what}; {}",
+                self.last_words()
+            );
             self.heard.push(line.trim_end().to_owned());
-            let said = serde_json::from_str(&line).map(Said).expect("each line is JSON");
+            let said = serde_json::from_str(&line)
+                .map(Said)
+                .expect("each line is JSON");
             if let Some(answer) = answer(&said) {
                 return answer;
             }
             let late = start.elapsed() > limit;
-            assert!(!late, "{what} did not come in {limit:?}; {}", self.last_words());
+            assert!(
+                !late,
+                "{what} did not come in {limit:?}; {}",
+                self.last_words()
+            );
         }
     }
 
