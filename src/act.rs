@@ -73,7 +73,11 @@ impl Writer {
     /// Writes through one client and one connector.
     #[must_use]
     pub fn new(client: Client, connector: Connector, pod_policy: PodPolicy) -> Self {
-        Self { client, connector, pod_policy }
+        Self {
+            client,
+            connector,
+            pod_policy,
+        }
     }
 
     /// Carries out a cluster's decision, then gives its gossip hints.
@@ -116,6 +120,7 @@ impl Writer {
             Action::Replicate { replica, primary } => {
                 self.replicate(world, replica, primary).await?;
             }
+            Action::Takeover(replica) => self.takeover(world, replica).await?,
             Action::Activate(nodes) => self.activate(world, nodes).await?,
             Action::DeleteAllNodes => self.delete_all_nodes(world).await?,
             Action::ReleaseCluster => self.release_cluster(world).await?,
@@ -166,13 +171,19 @@ fn resolved(desired: &Desired) -> Result<&Resolved, Error> {
 }
 
 fn known<'a>(world: &'a World, node: &NodeName) -> Result<&'a NodeFacts, Error> {
-    world.nodes.get(node).ok_or_else(|| Error::Unknown { what: "the object", node: node.clone() })
+    world.nodes.get(node).ok_or_else(|| Error::Unknown {
+        what: "the object",
+        node: node.clone(),
+    })
 }
 
 fn address(node: &NodeFacts) -> Result<IpAddr, Error> {
     node.stamped_pod()
         .and_then(|pod| pod.ip)
-        .ok_or_else(|| Error::Unknown { what: "the address", node: node.name.clone() })
+        .ok_or_else(|| Error::Unknown {
+            what: "the address",
+            node: node.name.clone(),
+        })
 }
 
 fn auth(world: &World) -> Option<&Auth> {
@@ -184,7 +195,9 @@ fn auth(world: &World) -> Option<&Auth> {
 
 /// Where and as whom a node's process is spoken to.
 fn target<'a>(world: &'a World, node: &NodeFacts) -> Result<Target<'a>, Error> {
-    let auth = auth(world)
-        .ok_or_else(|| Error::Unknown { what: "the password", node: node.name.clone() })?;
+    let auth = auth(world).ok_or_else(|| Error::Unknown {
+        what: "the password",
+        node: node.name.clone(),
+    })?;
     Ok(Target::operator(address(node)?, &auth.operator))
 }

@@ -1,7 +1,10 @@
 //! The five kinds and every constant that users see.
 //! Never behaviour: what these objects mean is worked out elsewhere.
 
-#![expect(unreachable_pub, reason = "KubeSchema repeats each struct inside a function")]
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema repeats each struct inside a function"
+)]
 
 pub mod acl;
 pub mod cluster;

@@ -47,7 +47,11 @@ impl<K: Ord + Clone> Context<K> {
     /// A context without memory of any tick.
     #[must_use]
     pub fn new(reader: Reader, writer: Writer) -> Self {
-        Self { reader, writer, rhythms: Mutex::new(BTreeMap::new()) }
+        Self {
+            reader,
+            writer,
+            rhythms: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Changes one object's rhythm. It paces ticks; nothing is decided by it, and losing it with
@@ -58,7 +62,10 @@ impl<K: Ord + Clone> Context<K> {
     }
 
     fn forget(&self, key: &K) {
-        self.rhythms.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.rhythms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
     }
 
     /// Runs one tick: not before the pause of the last one is over, unless its object is to go, and
@@ -73,16 +80,25 @@ impl<K: Ord + Clone> Context<K> {
         if !pause.is_zero() && !deleting {
             return Action::requeue(pause);
         }
-        match AssertUnwindSafe(tick).catch_unwind().await {
+        // On the heap: the runtime moves the future that holds it.
+        match AssertUnwindSafe(Box::pin(tick)).catch_unwind().await {
             Ok(Ok(delay)) => Action::requeue(delay),
             Ok(Err(failure)) => {
                 let delay = self.rhythm(key, |rhythm| rhythm.failed(&failure, Instant::now()));
-                warn!(error = chain::of(&failure), ?delay, "reconcile error, requeuing");
+                warn!(
+                    error = chain::of(&failure),
+                    ?delay,
+                    "reconcile error, requeuing"
+                );
                 Action::requeue(delay)
             }
             Err(panic) => {
                 let delay = self.rhythm(key, |rhythm| rhythm.panicked(Instant::now()));
-                error!(error = panic_text(&*panic), ?delay, "a tick panicked, requeuing");
+                error!(
+                    error = panic_text(&*panic),
+                    ?delay,
+                    "a tick panicked, requeuing"
+                );
                 Action::requeue(delay)
             }
         }

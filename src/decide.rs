@@ -6,6 +6,8 @@ mod bootstrap;
 mod deletion;
 mod ladder;
 pub mod node;
+#[cfg(test)]
+mod tests;
 
 use crate::api::cluster::ClusterState;
 use crate::decide::ladder::{Rung, Scene};
@@ -15,8 +17,10 @@ use crate::model::world::World;
 
 /// The rungs of a cluster that is being deleted. It comes before everything: neither a reference
 /// that does not resolve nor a missing object may keep a cluster from going.
-const DELETING: &[Rung] =
-    &[Rung::new("nodes", deletion::nodes), Rung::new("release", deletion::release)];
+const DELETING: &[Rung] = &[
+    Rung::new("nodes", deletion::nodes),
+    Rung::new("release", deletion::release),
+];
 
 /// What must hold in every other state before its own rungs are asked.
 const COMMON: &[Rung] = &[

@@ -24,7 +24,9 @@ const VALKEY_PORT: u16 = 6379;
 async fn main() -> ExitCode {
     let settings = Settings::from_environment();
     // A refused setting must still be logged, in the form of all other logs.
-    let filter = settings.as_ref().map_or("info", |settings| settings.log.as_str());
+    let filter = settings
+        .as_ref()
+        .map_or("info", |settings| settings.log.as_str());
     if let Err(failure) = telemetry::start(filter) {
         // There is no log to say it in.
         return fail_without_log(&*failure);
@@ -63,16 +65,33 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
     info!("watches filled");
     let connector = Connector::new(VALKEY_PORT);
     let clock = || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     };
-    let reader =
-        Reader::new(client.clone(), stores, connector.clone(), clock, settings.default_zone_spread);
-    let writer = Writer::new(client, connector, PodPolicy { fixed_user: settings.fixed_user });
+    let reader = Reader::new(
+        client.clone(),
+        stores,
+        connector.clone(),
+        clock,
+        settings.default_zone_spread,
+    );
+    let writer = Writer::new(
+        client,
+        connector,
+        PodPolicy {
+            fixed_user: settings.fixed_user,
+        },
+    );
     let context = || Context::new(reader.clone(), writer.clone());
     tokio::join!(
         controller::cluster::run(context(), changes.clusters, stop.clone()),
-        controller::node::run(Context::new(reader.clone(), writer.clone()), changes.nodes, stop.clone()),
+        controller::node::run(
+            Context::new(reader.clone(), writer.clone()),
+            changes.nodes,
+            stop.clone()
+        ),
         controller::acl::run(reader.clone(), writer.clone(), stop.clone()),
         controller::tls::run(reader.clone(), stop.clone()),
     );
@@ -82,8 +101,10 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
 
 /// A flag that SIGTERM and SIGINT raise: ticks under way end, no new one starts.
 fn stop_on_signal() -> Result<watch::Receiver<bool>, std::io::Error> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let (raise, stop) = watch::channel(false);
     tokio::spawn(async move {
         tokio::select! {

@@ -6,8 +6,10 @@ pub mod lean;
 pub mod stores;
 pub mod valkey;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 
 use crate::api::cluster::ZoneSpread;
@@ -24,6 +26,8 @@ pub struct Reader {
     connector: Connector,
     clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     default_zone_spread: ZoneSpread,
+    /// The auth Secrets as last read, by cluster: they are immutable, and not watched.
+    auth: Arc<Mutex<BTreeMap<ClusterRef, Secret>>>,
 }
 
 /// Where Kubernetes facts are taken from.
@@ -72,13 +76,24 @@ impl Reader {
         clock: impl Fn() -> i64 + Send + Sync + 'static,
         default_zone_spread: ZoneSpread,
     ) -> Self {
-        Self { client, stores, connector, clock: Arc::new(clock), default_zone_spread }
+        Self {
+            client,
+            stores,
+            connector,
+            clock: Arc::new(clock),
+            default_zone_spread,
+            auth: Arc::default(),
+        }
     }
 
     /// The stores that the watches fill.
     #[must_use]
     pub fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    fn kept_secrets(&self) -> MutexGuard<'_, BTreeMap<ClusterRef, Secret>> {
+        self.auth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All that is known of a cluster, every running node asked; nothing if it does not exist.

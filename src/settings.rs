@@ -42,7 +42,11 @@ impl Settings {
             Some(value) => return Err(refuse("VALKEY_FIXED_USER", value, "true, false")),
         };
         let log = lookup("RUST_LOG").unwrap_or_else(|| "info".to_owned());
-        Ok(Self { default_zone_spread, fixed_user, log })
+        Ok(Self {
+            default_zone_spread,
+            fixed_user,
+            log,
+        })
     }
 
     /// Reads settings from the process's environment.
@@ -52,7 +56,11 @@ impl Settings {
 }
 
 fn refuse(variable: &'static str, value: &str, allowed: &'static str) -> Error {
-    Error { variable, value: value.to_owned(), allowed }
+    Error {
+        variable,
+        value: value.to_owned(),
+        allowed,
+    }
 }
 
 #[cfg(test)]
@@ -75,7 +83,10 @@ mod tests {
             log: "info".to_owned(),
         };
         assert_eq!(read(&[]), Ok(shipped.clone()));
-        assert_eq!(read(&[("DEFAULT_ZONE_SPREAD", ""), ("RUST_LOG", "")]), Ok(shipped));
+        assert_eq!(
+            read(&[("DEFAULT_ZONE_SPREAD", ""), ("RUST_LOG", "")]),
+            Ok(shipped)
+        );
     }
 
     #[test]
@@ -85,7 +96,10 @@ mod tests {
             Err("DEFAULT_ZONE_SPREAD is \"Required\", must be one of: bestEffort, required".into())
         );
         assert!(read(&[("VALKEY_FIXED_USER", "yes")]).is_err());
-        let set = [("DEFAULT_ZONE_SPREAD", "required"), ("VALKEY_FIXED_USER", "false")];
+        let set = [
+            ("DEFAULT_ZONE_SPREAD", "required"),
+            ("VALKEY_FIXED_USER", "false"),
+        ];
         let settings = read(&set).unwrap();
         assert_eq!(settings.default_zone_spread, ZoneSpread::Required);
         assert!(!settings.fixed_user);

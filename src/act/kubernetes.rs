@@ -26,7 +26,9 @@ impl Writer {
     pub(super) async fn add_finalizer(&self, cluster: &ClusterFacts) -> Result<(), Error> {
         let api = self.api::<ValkeyCluster>(&cluster.key.namespace);
         edit_finalizers(&api, "put the finalizer on", &cluster.key.name, |held| {
-            held.push(FINALIZER_CLUSTER.to_owned());
+            if !held.iter().any(|one| one == FINALIZER_CLUSTER) {
+                held.push(FINALIZER_CLUSTER.to_owned());
+            }
         })
         .await
     }
@@ -43,9 +45,15 @@ impl Writer {
     pub(super) async fn activate(&self, world: &World, nodes: &[NodeName]) -> Result<(), Error> {
         let api = self.api::<ValkeyNode>(&world.cluster.key.namespace);
         let patch = json!({"spec": {"lifecycle": Lifecycle::Active}});
-        let flips = nodes.iter().map(|node| merge(&api, "activate", node.as_str(), &patch));
-        join_all(flips).await.into_iter().collect::<Result<(), Error>>()?;
-        self.patch_status(&world.cluster, &render::status::activation()).await
+        let flips = nodes
+            .iter()
+            .map(|node| merge(&api, "activate", node.as_str(), &patch));
+        join_all(flips)
+            .await
+            .into_iter()
+            .collect::<Result<(), Error>>()?;
+        self.patch_status(&world.cluster, &render::status::activation())
+            .await
     }
 
     async fn patch_status(
@@ -70,7 +78,9 @@ impl Writer {
         let suffix = rand::random_range(0..0x10_0000_u32);
         let name = cluster.key.node_name(&format!("{suffix:05x}"));
         let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, None);
-        create(&self.api(&cluster.key.namespace), &node).await.map(|_: ValkeyNode| name)
+        create(&self.api(&cluster.key.namespace), &node)
+            .await
+            .map(|_: ValkeyNode| name)
     }
 
     pub(super) async fn delete_node(
@@ -97,7 +107,12 @@ impl Writer {
             let name = key.auth_secret_name();
             release(&self.api::<Secret>(&key.namespace), &name, FINALIZER_AUTH).await?;
         }
-        release(&self.api::<ValkeyCluster>(&key.namespace), &key.name, FINALIZER_CLUSTER).await
+        release(
+            &self.api::<ValkeyCluster>(&key.namespace),
+            &key.name,
+            FINALIZER_CLUSTER,
+        )
+        .await
     }
 
     pub(super) async fn create_config_map(
@@ -106,7 +121,9 @@ impl Writer {
         node: &NodeFacts,
     ) -> Result<(), Error> {
         let map = render::valkey_conf::config_map(cluster, node);
-        create(&self.api(&cluster.key.namespace), &map).await.map(|_: ConfigMap| ())
+        create(&self.api(&cluster.key.namespace), &map)
+            .await
+            .map(|_: ConfigMap| ())
     }
 
     /// The uid is stamped from the pod that came back, so that one more tick is saved; a crash in
@@ -118,7 +135,9 @@ impl Writer {
         node: &NodeFacts,
     ) -> Result<(), Error> {
         let pod = render::pod::pod(&world.cluster, node, resolved, self.pod_policy);
-        create(&self.api(&world.cluster.key.namespace), &pod).await.map(|_: Pod| ())
+        create(&self.api(&world.cluster.key.namespace), &pod)
+            .await
+            .map(|_: Pod| ())
     }
 
     pub(super) async fn stamp(
@@ -131,7 +150,13 @@ impl Writer {
             "uid": node.uid.as_str(),
             "annotations": {ANNOTATION_POD_UID: pod.as_str()},
         }});
-        merge(&self.api::<ValkeyNode>(namespace), "stamp", node.name.as_str(), &patch).await
+        merge(
+            &self.api::<ValkeyNode>(namespace),
+            "stamp",
+            node.name.as_str(),
+            &patch,
+        )
+        .await
     }
 
     pub(super) async fn delete_pod(
@@ -148,7 +173,12 @@ impl Writer {
         namespace: &str,
         node: &NodeFacts,
     ) -> Result<(), Error> {
-        release(&self.api::<ValkeyNode>(namespace), node.name.as_str(), FINALIZER_NODE).await
+        release(
+            &self.api::<ValkeyNode>(namespace),
+            node.name.as_str(),
+            FINALIZER_NODE,
+        )
+        .await
     }
 
     pub(super) fn api<K>(&self, namespace: &str) -> Api<K>
@@ -160,7 +190,10 @@ impl Writer {
 }
 
 pub(super) fn params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 pub(super) fn failed<K: Resource<DynamicType = ()>>(
@@ -172,15 +205,22 @@ pub(super) fn failed<K: Resource<DynamicType = ()>>(
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",
     };
-    Error::Write { verb, kind, name: name.to_owned(), source: Box::new(source) }
+    Error::Write {
+        verb,
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
 }
 
 pub(super) async fn create<K>(api: &Api<K>, object: &K) -> Result<K, Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let params =
-        PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
     let created = api.create(&params, object).await;
     created.map_err(|source| failed::<K>("create", &object.name_any(), source))
 }
@@ -195,7 +235,9 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let patched = api.patch(name, &params(), &Patch::Merge(patch)).await;
-    patched.map(drop).map_err(|source| failed::<K>(verb, name, source))
+    patched
+        .map(drop)
+        .map_err(|source| failed::<K>(verb, name, source))
 }
 
 /// Deletes the very object that was seen, never one made under its name since.
@@ -222,7 +264,10 @@ async fn release<K>(api: &Api<K>, name: &str, finalizer: &str) -> Result<(), Err
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    edit_finalizers(api, "release", name, |held| held.retain(|one| one != finalizer)).await
+    edit_finalizers(api, "release", name, |held| {
+        held.retain(|one| one != finalizer);
+    })
+    .await
 }
 
 /// Edits the finalizers that are there now, so that those of others stay; a conflict is retried
@@ -247,9 +292,4 @@ where
         "finalizers": finalizers,
     }});
     merge(api, verb, name, &patch).await
-}
-
-/// Bytes as lowercase hex characters.
-pub(super) fn hex<const N: usize>(bytes: [u8; N]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

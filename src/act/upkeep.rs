@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use serde_json::json;
 use tracing::info;
 
-use crate::act::kubernetes::{create, hex, merge};
+use crate::act::kubernetes::{create, merge};
 use crate::act::{Error, Writer, auth};
 use crate::api::ACL_KEY;
 use crate::model::desired::Desired;
-use crate::model::digest::sha256_hex;
+use crate::model::digest::{hex, sha256_hex};
 use crate::model::name::{NodeName, Uid};
 use crate::model::redacted::Redacted;
 use crate::model::world::{Auth, Keeping, PodSighting, World};
@@ -108,18 +108,28 @@ impl Writer {
             Upkeep::CreateService => {
                 info!(cluster_name, namespace, "creating headless Service");
                 let service = render::service::service(cluster);
-                create(&self.api(namespace), &service).await.map(|_: Service| ())
+                create(&self.api(namespace), &service)
+                    .await
+                    .map(|_: Service| ())
             }
             Upkeep::CreateAuth => {
                 info!(cluster_name, namespace, "creating auth Secret");
-                let auth = Auth { operator: password(), repl: password(), finalizer: true };
+                let auth = Auth {
+                    operator: password(),
+                    repl: password(),
+                    finalizer: true,
+                };
                 let secret = render::auth_secret::secret(cluster, &auth);
-                create(&self.api(namespace), &secret).await.map(|_: Secret| ())
+                create(&self.api(namespace), &secret)
+                    .await
+                    .map(|_: Secret| ())
             }
             Upkeep::CreateAcl(text) => {
                 info!(cluster_name, namespace, "creating ACL ConfigMap");
                 let map = render::users_acl::config_map(cluster, text.expose().clone());
-                create(&self.api(namespace), &map).await.map(|_: ConfigMap| ())
+                create(&self.api(namespace), &map)
+                    .await
+                    .map(|_: ConfigMap| ())
             }
             Upkeep::UpdateAcl(text) => {
                 info!(cluster_name, namespace, "updating ACL ConfigMap");
@@ -127,15 +137,25 @@ impl Writer {
                 let name = cluster.key.acl_config_map_name();
                 merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
             }
-            Upkeep::Annotate { node, pod, annotations } => {
+            Upkeep::Annotate {
+                node,
+                pod,
+                annotations,
+            } => {
                 info!(cluster_name, namespace, pod = %node, "updating pod annotations");
                 let patch = json!({"metadata": {"uid": pod.as_str(), "annotations": annotations}});
-                merge(&self.api::<Pod>(namespace), "annotate", node.as_str(), &patch).await
+                merge(
+                    &self.api::<Pod>(namespace),
+                    "annotate",
+                    node.as_str(),
+                    &patch,
+                )
+                .await
             }
         }
     }
 }
 
 fn password() -> Redacted<String> {
-    Redacted::new(hex(rand::random::<[u8; PASSWORD_BYTES]>()))
+    Redacted::new(hex(&rand::random::<[u8; PASSWORD_BYTES]>()))
 }

@@ -20,7 +20,10 @@ impl Writer {
         newcomer: &NodeName,
     ) -> Result<(), Error> {
         let (seed, newcomer) = (known(world, seed)?, known(world, newcomer)?);
-        let sent = self.connector.meet(&target(world, seed)?, address(newcomer)?).await;
+        let sent = self
+            .connector
+            .meet(&target(world, seed)?, address(newcomer)?)
+            .await;
         sent.map_err(|source| failed("CLUSTER MEET", seed, source))
     }
 
@@ -45,7 +48,8 @@ impl Writer {
     /// Tells every running node to read its ACL file again; returns those that could not.
     pub async fn reload_acls(&self, world: &World) -> Vec<(NodeName, Error)> {
         let running = world.nodes.values().filter(|node| {
-            node.stamped_pod().is_some_and(|pod| pod.phase == PodPhase::Running && !pod.deleting)
+            node.stamped_pod()
+                .is_some_and(|pod| pod.phase == PodPhase::Running && !pod.deleting)
         });
         let told = join_all(running.map(|node| async move {
             let target = target(world, node).map_err(|error| (node.name.clone(), error))?;
@@ -62,7 +66,10 @@ impl Writer {
         range: SlotRange,
     ) -> Result<(), Error> {
         let primary = known(world, primary)?;
-        let sent = self.connector.add_slots(&target(world, primary)?, range).await;
+        let sent = self
+            .connector
+            .add_slots(&target(world, primary)?, range)
+            .await;
         sent.map_err(|source| failed("CLUSTER ADDSLOTSRANGE", primary, source))
     }
 
@@ -73,20 +80,30 @@ impl Writer {
         primary: &NodeName,
     ) -> Result<(), Error> {
         let (replica, primary) = (known(world, replica)?, known(world, primary)?);
-        let view = primary
-            .view()
-            .ok_or_else(|| Error::Unknown { what: "the id", node: primary.name.clone() })?;
-        let sent = self.connector.replicate(&target(world, replica)?, &view.id).await;
+        let view = primary.view().ok_or_else(|| Error::Unknown {
+            what: "the id",
+            node: primary.name.clone(),
+        })?;
+        let sent = self
+            .connector
+            .replicate(&target(world, replica)?, &view.id)
+            .await;
         sent.map_err(|source| failed("CLUSTER REPLICATE", replica, source))
+    }
+
+    pub(super) async fn takeover(&self, world: &World, replica: &NodeName) -> Result<(), Error> {
+        let replica = known(world, replica)?;
+        let sent = self.connector.takeover(&target(world, replica)?).await;
+        sent.map_err(|source| failed("CLUSTER FAILOVER TAKEOVER", replica, source))
     }
 }
 
-fn failed(
-    command: &'static str,
-    node: &NodeFacts,
-    source: crate::valkey::client::Error,
-) -> Error {
-    Error::Command { command, node: node.name.clone(), source: Box::new(source) }
+fn failed(command: &'static str, node: &NodeFacts, source: crate::valkey::client::Error) -> Error {
+    Error::Command {
+        command,
+        node: node.name.clone(),
+        source: Box::new(source),
+    }
 }
 
 /// Gossip hints are given all at once. One that fails is not missed: gossip brings the same news

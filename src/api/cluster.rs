@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::api::acl::AclBinding;
 
 /// A sharded, replicated Valkey cluster.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
+)]
 #[kube(
     group = "valkey.gomomento.com",
     version = "v1alpha1",

@@ -7,14 +7,20 @@ use serde::{Deserialize, Serialize};
 
 /// Which commands a user may run, on top of none: first the categories, then the commands, each in
 /// the given order.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
+)]
 #[kube(
     group = "valkey.gomomento.com",
     version = "v1alpha1",
     kind = "ValkeyRole",
     status = "ValkeyRoleStatus",
     doc = "A permission set on the platform's menu.",
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 pub struct ValkeyRoleSpec {
     /// Rules by command category.

@@ -66,7 +66,10 @@ impl JsonSchema for PositiveQuantity {
 /// and they would count twice against the API server's budget.
 pub(super) fn finish(definition: &mut CustomResourceDefinition) {
     for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let schema = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut());
         let properties = schema.and_then(|schema| schema.properties.as_mut());
         if let Some(status) = properties.and_then(|properties| properties.get_mut("status")) {
             strip_rules(status);
@@ -79,7 +82,11 @@ fn strip_rules(schema: &mut JSONSchemaProps) {
         JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
     };
     schema.x_kubernetes_validations = None;
-    schema.properties.iter_mut().flat_map(|all| all.values_mut()).for_each(strip_rules);
+    schema
+        .properties
+        .iter_mut()
+        .flat_map(|all| all.values_mut())
+        .for_each(strip_rules);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         strip_rules(items);
     }

@@ -44,8 +44,13 @@ async fn tick(reader: &Reader, writer: &Writer) {
         })
         .collect();
     info!(clusters = clusters.len(), "ACL reconcile tick");
-    let passes = clusters.iter().map(|cluster| reload(reader, writer, cluster));
-    stream::iter(passes).buffer_unordered(CONCURRENCY).collect::<()>().await;
+    let passes = clusters
+        .iter()
+        .map(|cluster| reload(reader, writer, cluster));
+    stream::iter(passes)
+        .buffer_unordered(CONCURRENCY)
+        .collect::<()>()
+        .await;
 }
 
 async fn reload(reader: &Reader, writer: &Writer, cluster: &ClusterRef) {
@@ -55,7 +60,10 @@ async fn reload(reader: &Reader, writer: &Writer, cluster: &ClusterRef) {
         Ok(None) => return,
         Err(error) => {
             let error = chain::of(&error);
-            warn!(cluster_name, namespace, error, "ACL LOAD failed, will retry next tick");
+            warn!(
+                cluster_name,
+                namespace, error, "ACL LOAD failed, will retry next tick"
+            );
             return;
         }
     };

@@ -41,13 +41,20 @@ pub async fn run(
         .with_config(config())
         .reconcile_on(changes)
         .graceful_shutdown_on(stopped(stop))
-        .run(reconcile, |_, never: &Infallible, _| match *never {}, context.clone())
+        .run(
+            reconcile,
+            |_, never: &Infallible, _| match *never {},
+            context.clone(),
+        )
         .for_each(|result| {
             // A cluster that is gone leaves nothing behind, here neither.
             if let Err(ControllerError::ObjectNotFound(gone)) = result
                 && let Some(namespace) = gone.namespace
             {
-                context.forget(&ClusterRef { namespace, name: gone.name });
+                context.forget(&ClusterRef {
+                    namespace,
+                    name: gone.name,
+                });
             }
             std::future::ready(())
         })
@@ -78,7 +85,11 @@ impl Thought {
         let desired = resolve::desired(world);
         let upkeep = upkeep::needed(world, &desired);
         let decision = decide::decide(world, &desired);
-        Self { desired, upkeep, decision }
+        Self {
+            desired,
+            upkeep,
+            decision,
+        }
     }
 
     fn writes(&self) -> bool {
@@ -101,10 +112,20 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
         thought = Thought::of(&world);
     }
     let writer = &context.writer;
-    writer.upkeep(&world, &thought.upkeep).await.map_err(Error::Act)?;
-    let made =
-        writer.perform(&world, &thought.desired, &thought.decision).await.map_err(Error::Act)?;
-    Ok(conclude(context, &world, &thought.decision.verdict, made.as_ref()))
+    writer
+        .upkeep(&world, &thought.upkeep)
+        .await
+        .map_err(Error::Act)?;
+    let made = writer
+        .perform(&world, &thought.desired, &thought.decision)
+        .await
+        .map_err(Error::Act)?;
+    Ok(conclude(
+        context,
+        &world,
+        &thought.decision.verdict,
+        made.as_ref(),
+    ))
 }
 
 async fn observe(
@@ -112,7 +133,11 @@ async fn observe(
     key: &ClusterRef,
     source: Source,
 ) -> Result<Option<World>, Error> {
-    context.reader.world(key, source).await.map_err(Error::Observe)
+    context
+        .reader
+        .world(key, source)
+        .await
+        .map_err(Error::Observe)
 }
 
 /// Says what was done or what is waited for, and when to look again.
@@ -123,8 +148,12 @@ fn conclude(
     made: Option<&NodeName>,
 ) -> Duration {
     let key = &world.cluster.key;
-    if world.cluster.status.state == ClusterState::Active {
-        info!(cluster_name = key.name, namespace = key.namespace, "active tick");
+    if world.cluster.status.state == ClusterState::Active && !world.cluster.deleting {
+        info!(
+            cluster_name = key.name,
+            namespace = key.namespace,
+            "active tick"
+        );
     }
     match verdict {
         Verdict::Take(action, why) => {
@@ -137,9 +166,9 @@ fn conclude(
             context.rhythm(key, |rhythm| rhythm.waited(why))
         }
         // Spread, so that a thousand clusters that became Active at once do not tick at once.
-        Verdict::Pass => {
-            context.rhythm(key, super::pace::Rhythm::idled).mul_f64(rand::random_range(0.8..1.2))
-        }
+        Verdict::Pass => context
+            .rhythm(key, super::pace::Rhythm::idled)
+            .mul_f64(rand::random_range(0.8..1.2)),
     }
 }
 
@@ -151,7 +180,14 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
         Action::Snapshot => info!(cluster_name, namespace, because, "spec captured"),
         Action::CreateNode(shard) => {
             let node = made.map(NodeName::as_str);
-            info!(cluster_name, namespace, node, shard_index = shard.0, because, "node created");
+            info!(
+                cluster_name,
+                namespace,
+                node,
+                shard_index = shard.0,
+                because,
+                "node created"
+            );
         }
         Action::DeleteNode(node) => {
             warn!(cluster_name, namespace, %node, because, "node deleted");
@@ -168,8 +204,20 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
         Action::Replicate { replica, .. } => {
             info!(cluster_name, namespace, node = %replica, because, "replica attached");
         }
+        Action::Takeover(replica) => {
+            warn!(
+                cluster_name,
+                namespace,
+                node = %replica,
+                because,
+                "no quorum — issued TAKEOVER on replica"
+            );
+        }
         Action::Activate(_) => {
-            info!(cluster_name, namespace, because, "cluster formed, transitioning to Active");
+            info!(
+                cluster_name,
+                namespace, because, "cluster formed, transitioning to Active"
+            );
         }
         Action::DeleteAllNodes => info!(cluster_name, namespace, because, "all nodes deleted"),
         Action::ReleaseCluster => info!(cluster_name, namespace, because, "cluster released"),

@@ -19,9 +19,9 @@ const PERSON_MAX: Duration = Duration::from_secs(30);
 /// Nothing to do.
 const IDLE: Duration = Duration::from_secs(10);
 /// After an error that repeats, and between nodes that die one after the other.
-const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 /// How often a wait that does not change is said again.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 /// How the ticks of one object have gone so far.
 #[derive(Debug, Default)]
@@ -38,7 +38,8 @@ pub(super) struct Rhythm {
 impl Rhythm {
     /// How long events must not start a tick yet.
     pub(super) fn pause_left(&self, now: Instant) -> Duration {
-        self.not_before.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        self.not_before
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
     /// The next tick comes at once, unless the same action is decided again and again, or node
@@ -46,15 +47,27 @@ impl Rhythm {
     pub(super) fn acted(&mut self, action: &Action, now: Instant) -> Duration {
         self.failures = 0;
         let again = self.last_action.as_ref() == Some(action);
-        self.repeats = if again { self.repeats.saturating_add(1) } else { 0 };
+        self.repeats = if again {
+            self.repeats.saturating_add(1)
+        } else {
+            0
+        };
         self.last_action = Some(action.clone());
         self.last_why = None;
         if matches!(action, Action::DeleteNode(_)) {
             self.deaths = self.deaths.saturating_add(1);
             let pause = doubled(Duration::from_millis(500), self.deaths - 1, BACK_OFF_MAX);
-            return if self.deaths > 1 { self.hold_back(pause, now) } else { Duration::ZERO };
+            return if self.deaths > 1 {
+                self.hold_back(pause, now)
+            } else {
+                Duration::ZERO
+            };
         }
-        if again { doubled(POLL_MIN, self.repeats, POLL_MAX) } else { Duration::ZERO }
+        if again {
+            doubled(POLL_MIN, self.repeats, POLL_MAX)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// A node took one of its few steps.
@@ -66,7 +79,9 @@ impl Rhythm {
     /// Whether a wait is news, or old enough to be said again.
     pub(super) fn worth_saying(&mut self, why: &Why, now: Instant) -> bool {
         let news = self.last_why.as_ref() != Some(why);
-        let old = self.said_at.is_none_or(|said| now.duration_since(said) >= SAY_AGAIN);
+        let old = self
+            .said_at
+            .is_none_or(|said| now.duration_since(said) >= SAY_AGAIN);
         if news || old {
             self.said_at = Some(now);
         }
@@ -77,7 +92,11 @@ impl Rhythm {
     pub(super) fn waited(&mut self, why: &Why) -> Duration {
         self.failures = 0;
         let same = self.last_why.as_ref() == Some(why);
-        self.repeats = if same { self.repeats.saturating_add(1) } else { 0 };
+        self.repeats = if same {
+            self.repeats.saturating_add(1)
+        } else {
+            0
+        };
         self.last_why = Some(why.clone());
         self.last_action = None;
         doubled(POLL_MIN, self.repeats, longest_wait(why))
@@ -102,7 +121,10 @@ impl Rhythm {
     /// A panic is a bug: its object is left alone for longer.
     pub(super) fn panicked(&mut self, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        self.hold_back(doubled(Duration::from_secs(1), self.failures, BACK_OFF_MAX), now)
+        self.hold_back(
+            doubled(Duration::from_secs(1), self.failures, BACK_OFF_MAX),
+            now,
+        )
     }
 
     fn hold_back(&mut self, pause: Duration, now: Instant) -> Duration {
@@ -112,7 +134,8 @@ impl Rhythm {
 }
 
 fn doubled(from: Duration, times: u32, most: Duration) -> Duration {
-    from.saturating_mul(2_u32.saturating_pow(times.min(16))).min(most)
+    from.saturating_mul(2_u32.saturating_pow(times.min(16)))
+        .min(most)
 }
 
 fn longest_wait(why: &Why) -> Duration {
@@ -142,6 +165,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::StaleMember(_)
         | Why::MemberUnclear(_)
         | Why::AwaitingElection { .. }
+        | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
         | Why::SlotsDisagree { .. }
         | Why::SlotsClaimedTwice
@@ -192,7 +216,9 @@ mod tests {
         let delete = |name: &str| Action::DeleteNode(NodeName::new(name));
         assert_eq!(rhythm.acted(&delete("a"), now), Duration::ZERO);
         assert!(rhythm.pause_left(now).is_zero());
-        let pauses: Vec<u64> = ["b", "c", "d"].map(|n| rhythm.acted(&delete(n), now).as_secs()).into();
+        let pauses: Vec<u64> = ["b", "c", "d"]
+            .map(|n| rhythm.acted(&delete(n), now).as_secs())
+            .into();
         assert_eq!(pauses, [1, 2, 4]);
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);
         rhythm.idled();
@@ -203,7 +229,10 @@ mod tests {
     fn a_conflict_is_retried_at_once_and_then_like_any_error() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
         let conflict = || {
-            let status = kube::core::Status { code: 409, ..kube::core::Status::default() };
+            let status = kube::core::Status {
+                code: 409,
+                ..kube::core::Status::default()
+            };
             Error::Act(act::Error::Write {
                 verb: "create",
                 kind: "Pod",

@@ -9,9 +9,7 @@ use crate::model::name::{NodeName, ShardIndex, ValkeyId};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
 use crate::model::topology::{Member, NodeView, Role};
 use crate::model::why::Why;
-use crate::model::world::{
-    Keeping, NodeFacts, PodPhase, PodSighting, PodTrouble, Sighting, World,
-};
+use crate::model::world::{Keeping, NodeFacts, PodPhase, PodSighting, PodTrouble, Sighting, World};
 
 /// Nothing is made for a cluster that could vanish without being cleaned up.
 pub(super) fn finalizer(scene: Scene<'_>) -> Verdict {
@@ -24,17 +22,34 @@ pub(super) fn finalizer(scene: Scene<'_>) -> Verdict {
 
 /// A paused cluster is only kept, not changed.
 pub(super) fn paused(scene: Scene<'_>) -> Verdict {
-    if scene.world.cluster.paused { Verdict::Hold(Why::Paused) } else { Verdict::Pass }
+    if scene.world.cluster.paused {
+        Verdict::Hold(Why::Paused)
+    } else {
+        Verdict::Pass
+    }
 }
 
 /// Names that are taken and passwords that are lost stop everything that needs them.
 pub(super) fn kept_objects(scene: Scene<'_>) -> Verdict {
-    let World { kept, nodes, cluster, .. } = scene.world;
+    let World {
+        kept,
+        nodes,
+        cluster,
+        ..
+    } = scene.world;
     let name = &cluster.key.name;
     let taken = [
         (kept.service == Keeping::Foreign, "Service", name.clone()),
-        (matches!(kept.auth, Keeping::Foreign), "Secret", format!("{name}-operator-auth")),
-        (matches!(kept.acl, Keeping::Foreign), "ConfigMap", format!("{name}-acl")),
+        (
+            matches!(kept.auth, Keeping::Foreign),
+            "Secret",
+            format!("{name}-operator-auth"),
+        ),
+        (
+            matches!(kept.acl, Keeping::Foreign),
+            "ConfigMap",
+            format!("{name}-acl"),
+        ),
     ];
     for (foreign, kind, name) in taken {
         if foreign {
@@ -84,7 +99,10 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
         };
         return Verdict::Take(
             Action::DeleteNode(node.name.clone()),
-            Why::NodeDied { node: node.name.clone(), detail: detail.to_owned() },
+            Why::NodeDied {
+                node: node.name.clone(),
+                detail: detail.to_owned(),
+            },
         );
     }
     Verdict::Pass
@@ -100,10 +118,16 @@ pub(super) fn missing_nodes(scene: Scene<'_>) -> Verdict {
         }
     }
     let want = shape.nodes_per_shard();
-    match have.into_iter().min_by_key(|&(index, count)| (count, index)) {
+    match have
+        .into_iter()
+        .min_by_key(|&(index, count)| (count, index))
+    {
         Some((index, have)) if have < want => {
             let shard = ShardIndex(index);
-            Verdict::Take(Action::CreateNode(shard), Why::ShardShort { shard, have, want })
+            Verdict::Take(
+                Action::CreateNode(shard),
+                Why::ShardShort { shard, have, want },
+            )
         }
         Some(_) | None => Verdict::Pass,
     }
@@ -128,19 +152,24 @@ fn not_answering(node: &NodeFacts) -> Option<Why> {
     };
     if pod.phase != PodPhase::Running || pod.ip.is_none() || node.stamp.is_none() {
         return Some(match &pod.trouble {
-            Some(PodTrouble::Unschedulable(detail)) => {
-                Why::Unschedulable { node: name, detail: detail.clone() }
-            }
-            Some(PodTrouble::Waiting { reason, message }) => {
-                Why::PodWaiting { node: name, detail: format!("{reason}: {message}") }
-            }
+            Some(PodTrouble::Unschedulable(detail)) => Why::Unschedulable {
+                node: name,
+                detail: detail.clone(),
+            },
+            Some(PodTrouble::Waiting { reason, message }) => Why::PodWaiting {
+                node: name,
+                detail: format!("{reason}: {message}"),
+            },
             Some(PodTrouble::Ended(_)) | None => Why::PodStarting(name),
         });
     }
     match &node.sighting {
         Sighting::Answered(_) => None,
         Sighting::NotAsked => Some(Why::PodStarting(name)),
-        Sighting::Silent(detail) => Some(Why::Silent { node: name, detail: detail.clone() }),
+        Sighting::Silent(detail) => Some(Why::Silent {
+            node: name,
+            detail: detail.clone(),
+        }),
     }
 }
 
@@ -169,16 +198,26 @@ pub(super) fn nodes_met(scene: Scene<'_>) -> Verdict {
     };
     let mut handshaking = None;
     for (newcomer, view) in &views {
-        if seed_view.member(&view.id).is_some_and(|row| !row.flags.handshake) {
+        if seed_view
+            .member(&view.id)
+            .is_some_and(|row| !row.flags.handshake)
+        {
             continue;
         }
         let address = newcomer.stamped_pod().and_then(|pod| pod.ip);
-        if seed_view.members.iter().any(|row| row.flags.handshake && row.ip == address) {
+        if seed_view
+            .members
+            .iter()
+            .any(|row| row.flags.handshake && row.ip == address)
+        {
             handshaking = Some(Why::Handshaking(newcomer.name.clone()));
             continue;
         }
         let (seed, newcomer) = (seed.name.clone(), newcomer.name.clone());
-        let why = Why::NotMet { seed: seed.clone(), newcomer: newcomer.clone() };
+        let why = Why::NotMet {
+            seed: seed.clone(),
+            newcomer: newcomer.clone(),
+        };
         return Verdict::Take(Action::Meet { seed, newcomer }, why);
     }
     handshaking.map_or(Verdict::Pass, Verdict::Hold)
@@ -194,10 +233,11 @@ pub(super) fn stale_members(scene: Scene<'_>) -> Verdict {
         .filter(|id| !ours.contains(id))
         .collect();
     for id in strangers {
-        let rows: Vec<&Member> = views.iter().filter_map(|(_, view)| view.member(id)).collect();
-        let dead = |row: &&Member| {
-            row.flags.failed || row.flags.suspected || row.flags.no_address
-        };
+        let rows: Vec<&Member> = views
+            .iter()
+            .filter_map(|(_, view)| view.member(id))
+            .collect();
+        let dead = |row: &&Member| row.flags.failed || row.flags.suspected || row.flags.no_address;
         if rows.iter().all(dead) {
             match dead_stranger(&views, id, &rows) {
                 Verdict::Pass => continue,
@@ -214,24 +254,33 @@ pub(super) fn stale_members(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// A dead primary whose replica can still win an election is not forgotten: its peers would no
-/// longer know whose place the replica asks for, and never vote.
+/// A dead primary with a replica is not forgotten: its peers would no longer know whose place the
+/// replica asks for, and never vote. Where no vote can be won the replica takes its place.
 fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Member]) -> Verdict {
     let replicates = |view: &NodeView| {
-        view.member(&view.id).is_some_and(|own| own.primary.as_ref() == Some(id))
+        view.member(&view.id)
+            .is_some_and(|own| own.primary.as_ref() == Some(id))
     };
-    let replica = views.iter().find(|(_, view)| replicates(view));
-    if let Some((replica, view)) = replica
+    let replicas = views.iter().rev().filter(|(_, view)| replicates(view));
+    if let Some((replica, view)) = replicas.max_by_key(|(_, view)| offset(view))
         && rows.iter().any(|row| !row.slots.is_empty())
     {
-        let voters = views.iter().filter(|(_, view)| !view.own_slots().is_empty()).count();
-        if u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2) {
-            let (dead, replica) = (id.clone(), replica.name.clone());
-            return Verdict::Hold(Why::AwaitingElection { dead, replica });
-        }
+        let (dead, replica) = (id.clone(), replica.name.clone());
+        let voters = views
+            .iter()
+            .filter(|(_, view)| !view.own_slots().is_empty())
+            .count();
+        return if u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2) {
+            Verdict::Hold(Why::AwaitingElection { dead, replica })
+        } else {
+            Verdict::Take(Action::Takeover(replica), Why::NoQuorum(dead))
+        };
     }
     // Valkey refuses to forget one's own primary: such a node is attached elsewhere first.
-    if views.iter().all(|(_, view)| view.member(id).is_none() || replicates(view)) {
+    if views
+        .iter()
+        .all(|(_, view)| view.member(id).is_none() || replicates(view))
+    {
         return Verdict::Pass;
     }
     Verdict::Take(Action::Forget(id.clone()), Why::StaleMember(id.clone()))
@@ -241,7 +290,9 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
 pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
     let claims: Vec<SlotSet> = views.iter().map(|(_, view)| view.own_slots()).collect();
-    let owned = claims.iter().fold(SlotSet::default(), |all, claim| all.union(claim));
+    let owned = claims
+        .iter()
+        .fold(SlotSet::default(), |all, claim| all.union(claim));
     if claims.iter().map(SlotSet::count).sum::<u32>() != owned.count() {
         return Verdict::Hold(Why::SlotsClaimedTwice);
     }
@@ -288,11 +339,17 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
             return Verdict::Hold(Why::Inconsistent("two nodes of one shard own slots"));
         }
         let (replica, primary) = (node.name.clone(), primary.name.clone());
-        if view.member(&primary_view.id).is_none_or(|row| row.flags.handshake) {
+        if view
+            .member(&primary_view.id)
+            .is_none_or(|row| row.flags.handshake)
+        {
             unknown = Some(Why::PrimaryUnknown { replica, primary });
             continue;
         }
-        let why = Why::NotAttached { replica: replica.clone(), primary: primary.clone() };
+        let why = Why::NotAttached {
+            replica: replica.clone(),
+            primary: primary.clone(),
+        };
         return Verdict::Take(Action::Replicate { replica, primary }, why);
     }
     unknown.map_or(Verdict::Pass, Verdict::Hold)
@@ -324,16 +381,22 @@ fn unhealthy(
         && views.iter().all(|(_, other)| {
             let own = other.member(&other.id);
             let seen = view.member(&other.id);
-            seen.zip(own).is_some_and(|(seen, own)| {
-                seen.slots == own.slots && seen.primary == own.primary
-            })
+            seen.zip(own)
+                .is_some_and(|(seen, own)| seen.slots == own.slots && seen.primary == own.primary)
         });
     if !agrees {
         let (rows, nodes) = (view.known_nodes, views.len());
-        return Some(Why::TableDiffers { node: node.name.clone(), rows, nodes });
+        return Some(Why::TableDiffers {
+            node: node.name.clone(),
+            rows,
+            nodes,
+        });
     }
     if view.slots_assigned != SLOT_COUNT || view.size != want {
-        return Some(Why::ShardCount { have: view.size, want });
+        return Some(Why::ShardCount {
+            have: view.size,
+            want,
+        });
     }
     if !view.cluster_ok {
         return Some(Why::StateNotOk(node.name.clone()));
@@ -345,7 +408,10 @@ fn unhealthy(
 pub(super) fn nudges_after_claim(world: &World, primary: &NodeName) -> Vec<Nudge> {
     live(world)
         .filter(|node| node.name != *primary)
-        .map(|node| Nudge { from: primary.clone(), to: node.name.clone() })
+        .map(|node| Nudge {
+            from: primary.clone(),
+            to: node.name.clone(),
+        })
         .collect()
 }
 
@@ -353,23 +419,31 @@ pub(super) fn nudges_after_claim(world: &World, primary: &NodeName) -> Vec<Nudge
 pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
     let views = views(world);
     if let Why::PrimaryUnknown { replica, primary } = why {
-        return vec![Nudge { from: primary.clone(), to: replica.clone() }];
+        return vec![Nudge {
+            from: primary.clone(),
+            to: replica.clone(),
+        }];
     }
-    let differs: fn(&NodeView, &NodeView) -> bool = match why {
-        Why::SlotsDisagree { .. } => |owner, other| {
-            let slots = owner.own_slots();
-            !slots.is_empty() && other.member(&owner.id).is_none_or(|row| row.slots != slots)
-        },
-        Why::TableDiffers { .. } => |teller, other| other.member(&teller.id).is_none(),
-        #[expect(clippy::wildcard_enum_match_arm, reason = "only these two waits are for gossip")]
-        _ => return Vec::new(),
+    let differs = |teller: &NodeView, other: &NodeView| {
+        let row = other.member(&teller.id);
+        let slots = teller.own_slots();
+        if matches!(why, Why::SlotsDisagree { .. }) {
+            !slots.is_empty() && row.is_none_or(|row| row.slots != slots)
+        } else {
+            matches!(why, Why::TableDiffers { .. }) && row.is_none()
+        }
     };
-    let pairs = views.iter().flat_map(|teller| views.iter().map(move |other| (teller, other)));
+    let pairs = views
+        .iter()
+        .flat_map(|teller| views.iter().map(move |other| (teller, other)));
     pairs
         .filter(|((teller, view), (other, other_view))| {
             teller.name != other.name && differs(view, other_view)
         })
-        .map(|((from, _), (to, _))| Nudge { from: from.name.clone(), to: to.name.clone() })
+        .map(|((from, _), (to, _))| Nudge {
+            from: from.name.clone(),
+            to: to.name.clone(),
+        })
         .collect()
 }
 
@@ -380,16 +454,27 @@ fn live(world: &World) -> impl DoubleEndedIterator<Item = &NodeFacts> {
 
 /// The nodes that answered, by name. Rungs below `pods_running` may take it for all of them.
 fn views(world: &World) -> Vec<(&NodeFacts, &NodeView)> {
-    live(world).filter_map(|node| node.view().map(|view| (node, view))).collect()
+    live(world)
+        .filter_map(|node| node.view().map(|view| (node, view)))
+        .collect()
 }
 
 /// The ids in a table, without those that are only passing handshakes.
 fn acquaintances(view: &NodeView) -> impl Iterator<Item = &ValkeyId> {
-    view.members.iter().filter(|row| !row.flags.handshake).map(|row| &row.id)
+    view.members
+        .iter()
+        .filter(|row| !row.flags.handshake)
+        .map(|row| &row.id)
 }
 
 fn shard_of(node: &NodeFacts) -> ShardIndex {
     ShardIndex(node.spec.shard_index)
+}
+
+fn offset(view: &NodeView) -> u64 {
+    match view.role {
+        Role::Primary { offset } | Role::Replica { offset, .. } => offset,
+    }
 }
 
 /// A shard's primary: who owns most slots, else the first by name that replicates nobody.

@@ -11,7 +11,11 @@ pub(super) fn nodes(scene: Scene<'_>) -> Verdict {
     if nodes.values().any(|node| !node.deleting) {
         return Verdict::Take(Action::DeleteAllNodes, Why::Deleting);
     }
-    if nodes.is_empty() { Verdict::Pass } else { Verdict::Hold(Why::NodesLeaving(nodes.len())) }
+    if nodes.is_empty() {
+        Verdict::Pass
+    } else {
+        Verdict::Hold(Why::NodesLeaving(nodes.len()))
+    }
 }
 
 /// With no node left the auth Secret and the cluster are let go; owner references do the rest.

@@ -34,9 +34,17 @@ pub(super) fn climb(ladders: &[&[Rung]], scene: Scene<'_>) -> Decision {
         match (rung.ask)(scene) {
             Verdict::Pass => passed.push(rung.name),
             verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => {
-                return Decision { verdict, passed, nudges: Vec::new() };
+                return Decision {
+                    verdict,
+                    passed,
+                    nudges: Vec::new(),
+                };
             }
         }
     }
-    Decision { verdict: Verdict::Pass, passed, nudges: Vec::new() }
+    Decision {
+        verdict: Verdict::Pass,
+        passed,
+        nudges: Vec::new(),
+    }
 }

@@ -15,9 +15,10 @@ pub fn decide(node: &NodeFacts) -> Verdict<NodeAction> {
     match (&node.config_map, &node.pod) {
         (Keeping::Foreign, _) => Verdict::Hold(Why::ConfigMapForeign(node.name.clone())),
         (_, PodSighting::Foreign) => Verdict::Hold(Why::PodForeign(node.name.clone())),
-        (Keeping::Absent, _) if !node.is_dead() => {
-            Verdict::Take(NodeAction::CreateConfigMap, Why::NodeStep("it has no ConfigMap"))
-        }
+        (Keeping::Absent, _) if !node.is_dead() => Verdict::Take(
+            NodeAction::CreateConfigMap,
+            Why::NodeStep("it has no ConfigMap"),
+        ),
         (_, PodSighting::Present(pod)) if node.stamp.is_none() => Verdict::Take(
             NodeAction::Stamp(pod.uid.clone()),
             Why::NodeStep("its pod is not recorded yet"),
@@ -42,7 +43,10 @@ fn farewell(node: &NodeFacts) -> Verdict<NodeAction> {
         }
         PodSighting::Present(_) | PodSighting::Absent | PodSighting::Foreign => {
             if node.finalizer {
-                Verdict::Take(NodeAction::ReleaseNode, Why::NodeStep("its pod is going or gone"))
+                Verdict::Take(
+                    NodeAction::ReleaseNode,
+                    Why::NodeStep("its pod is going or gone"),
+                )
             } else {
                 Verdict::Pass
             }

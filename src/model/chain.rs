@@ -1,4 +1,4 @@
-//! An error with all its causes in one line.
+//! An error with all its causes in one line. Never the place where one is handled.
 
 use std::error::Error;
 

@@ -71,6 +71,8 @@ pub enum Action {
         /// Its primary.
         primary: NodeName,
     },
+    /// Let a replica take its dead primary's place without a vote.
+    Takeover(NodeName),
     /// Turn these Joining nodes and then the cluster Active, and clear the snapshot.
     Activate(Vec<NodeName>),
     /// Delete every node of a cluster that is being deleted.

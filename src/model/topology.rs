@@ -82,7 +82,7 @@ pub struct Member {
     pub slots: SlotSet,
 }
 
-/// The flags of a row; see `clusterNode` flags in Valkey's cluster_legacy.h.
+/// The flags of a row; see `clusterNode` flags in Valkey's `cluster_legacy.h`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -99,6 +99,8 @@ pub enum Why {
         /// A replica of it.
         replica: NodeName,
     },
+    /// A dead primary, and no majority that could vote for its replica.
+    NoQuorum(ValkeyId),
     /// Slots without an owner.
     SlotsUnassigned(ShardIndex),
     /// The nodes do not tell the same of the slots.
@@ -205,10 +207,22 @@ impl fmt::Display for Why {
                 )
             }
             Self::MemberUnclear(id) => {
-                write!(f, "member {id} is no node of this cluster and not proven dead yet")
+                write!(
+                    f,
+                    "member {id} is no node of this cluster and not proven dead yet"
+                )
             }
             Self::AwaitingElection { dead, replica } => {
-                write!(f, "primary {dead} is dead, its replica {replica} stands for election")
+                write!(
+                    f,
+                    "primary {dead} is dead, its replica {replica} stands for election"
+                )
+            }
+            Self::NoQuorum(id) => {
+                write!(
+                    f,
+                    "primary {id} is dead, and too few primaries are left to elect its replica"
+                )
             }
             Self::SlotsUnassigned(shard) => write!(f, "shard {shard} has slots without an owner"),
             Self::SlotsDisagree { least, most } => {

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::api::cluster::ValkeyCluster;
 use crate::api::node::ValkeyNode;
 use crate::api::{
-    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER,
-    FINALIZER_NODE, LABEL_INSTANCE, AUTH_KEY_OPERATOR, POD_SELECTOR, AUTH_KEY_REPL,
+    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, AUTH_KEY_OPERATOR, AUTH_KEY_REPL,
+    FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE, POD_SELECTOR,
 };
 use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
@@ -24,6 +24,7 @@ use crate::model::world::{
     Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
 };
 use crate::observe::lean::{LeanConfigMap, LeanPod};
+use crate::observe::stores::Stores;
 use crate::observe::{Error, Reader, Source};
 
 /// A cluster as Kubernetes knows it; nothing if it does not exist.
@@ -33,7 +34,7 @@ pub(super) async fn world(
     source: Source,
 ) -> Result<Option<World>, Error> {
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-    let (acl_name, auth_name) = (key.acl_config_map_name(), key.auth_secret_name());
+    let acl_name = key.acl_config_map_name();
     let stores = &reader.stores;
     // Nodes before pods: a pod is made before its node is stamped, so that whoever saw the stamp finds the pod.
     // Asked at once, the list of pods may be the older one, and the node looks dead.
@@ -49,42 +50,58 @@ pub(super) async fn world(
             format!("{POD_SELECTOR},{LABEL_INSTANCE}={name}")
         ),
         one(reader, &stores.services, source, (namespace, name)),
-        one(reader, &stores.config_maps, source, (namespace, acl_name.as_str())),
-        secret(reader, namespace, &auth_name),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, acl_name.as_str())
+        ),
+        secret(reader, key, source),
     );
     let Some(cluster) = cluster? else {
+        reader.kept_secrets().remove(key);
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
     let kept = Kept {
-        service: service?.map_or(Keeping::Absent, |service: Arc<PartialObjectMeta<Service>>| {
-            keeping(service.as_ref(), &cluster.uid, || ())
-        }),
+        service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
-        acl: acl?.map_or(Keeping::Absent, |map: Arc<LeanConfigMap>| {
-            keeping(map.as_ref(), &cluster.uid, || map.data.get(ACL_KEY).cloned().unwrap_or_default())
+        acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| {
+            map.data.get(ACL_KEY).cloned().unwrap_or_default()
         }),
     };
-    let pods: BTreeMap<String, Arc<LeanPod>> =
-        pods?.into_iter().map(|pod| (pod.name_any(), pod)).collect();
-    let mut facts = BTreeMap::new();
-    for node in nodes {
-        if !owned_by(node.as_ref(), &cluster.uid) {
-            continue;
-        }
-        let node_name = node.name_any();
-        let config_map = stores.config_maps.get(&reference(namespace, &config_name(&node_name)));
-        let node = node_facts(&node, config_map.as_deref(), pods.get(&node_name).map(Arc::as_ref))?;
-        facts.insert(node.name.clone(), node);
-    }
     Ok(Some(World {
         now: (reader.clock)(),
-        cluster,
         menu: menu(reader),
         kept,
-        nodes: facts,
+        nodes: all_nodes(stores, &cluster, &nodes, &pods?)?,
         default_zone_spread: reader.default_zone_spread,
+        cluster,
     }))
+}
+
+/// The nodes that a cluster owns, each with its pod.
+fn all_nodes(
+    stores: &Stores,
+    cluster: &ClusterFacts,
+    nodes: &[Arc<ValkeyNode>],
+    pods: &[Arc<LeanPod>],
+) -> Result<BTreeMap<NodeName, NodeFacts>, Error> {
+    let pods: BTreeMap<String, &LeanPod> = pods
+        .iter()
+        .map(|pod| (pod.name_any(), pod.as_ref()))
+        .collect();
+    let owned = nodes
+        .iter()
+        .filter(|node| owned_by(node.as_ref(), &cluster.uid));
+    let facts = owned.map(|node| {
+        let config_map = reference(&cluster.key.namespace, &config_name(&node.name_any()));
+        let config_map = stores.config_maps.get(&config_map);
+        node_facts(node, config_map, pods.get(&node.name_any()).copied())
+    });
+    facts
+        .map(|facts| facts.map(|node| (node.name.clone(), node)))
+        .collect()
 }
 
 /// One node with its ConfigMap and pod, as Kubernetes knows them.
@@ -100,11 +117,14 @@ pub(super) async fn node(
     let node = one(reader, &stores.nodes, source, (namespace, name.as_str())).await?;
     let (pod, config_map) = tokio::join!(
         one(reader, &stores.pods, source, (namespace, name.as_str())),
-        one(reader, &stores.config_maps, source, (namespace, config_name.as_str())),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, config_name.as_str())
+        ),
     );
     let (pod, config_map) = (pod?, config_map?);
-    match node {
-        Some(node) => node_facts(&node, config_map.as_deref(), pod.as_deref()).map(Some),
         None => Ok(None),
     }
 }
@@ -134,7 +154,10 @@ where
         return Ok(store.get(&reference(namespace, name)));
     }
     let api: Api<K> = Api::namespaced(reader.client.clone(), namespace);
-    let object = api.get_opt(name).await.map_err(|source| read_error::<K>(name, source))?;
+    let object = api
+        .get_opt(name)
+        .await
+        .map_err(|source| read_error::<K>(name, source))?;
     Ok(object.map(Arc::new))
 }
 
@@ -153,11 +176,16 @@ where
         + DeserializeOwned,
 {
     if source == Source::Stores {
-        let instance = labels.rsplit_once('=').map(|(_, instance)| instance.to_owned());
+        let instance = labels
+            .rsplit_once('=')
+            .map(|(_, instance)| instance.to_owned());
         return Ok(store.state_filter(|object: &K| {
             let meta = object.meta();
             meta.namespace.as_deref() == Some(namespace)
-                && meta.labels.as_ref().and_then(|labels| labels.get(LABEL_INSTANCE))
+                && meta
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get(LABEL_INSTANCE))
                     == instance.as_ref()
         }));
     }
@@ -169,10 +197,36 @@ where
     Ok(list.items.into_iter().map(Arc::new).collect())
 }
 
-/// Secrets are not watched, so that the operator need not be allowed to list them.
-async fn secret(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Secret>, Error> {
-    let api: Api<Secret> = Api::namespaced(reader.client.clone(), namespace);
-    api.get_opt(name).await.map_err(|source| read_error::<Secret>(name, source))
+/// The auth Secret. Secrets are not watched, so that the operator need not be allowed to list them;
+/// this one is immutable, so that what was read once serves every tick that writes nothing.
+async fn secret(
+    reader: &Reader,
+    cluster: &ClusterRef,
+    source: Source,
+) -> Result<Option<Secret>, Error> {
+    let owner = reader
+        .stores
+        .clusters
+        .get(&reference(&cluster.namespace, &cluster.name));
+    let owner = owner.and_then(|cluster| uid_of(cluster.as_ref()).ok());
+    if source == Source::Stores
+        && let Some(secret) = reader.kept_secrets().get(cluster)
+        && owner.is_some_and(|owner| owned_by(secret, &owner))
+    {
+        return Ok(Some(secret.clone()));
+    }
+    let name = cluster.auth_secret_name();
+    let api: Api<Secret> = Api::namespaced(reader.client.clone(), &cluster.namespace);
+    let read = api
+        .get_opt(&name)
+        .await
+        .map_err(|source| read_error::<Secret>(&name, source))?;
+    let mut kept = reader.kept_secrets();
+    match &read {
+        Some(secret) => kept.insert(cluster.clone(), secret.clone()),
+        None => kept.remove(cluster),
+    };
+    Ok(read)
 }
 
 fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
@@ -180,7 +234,11 @@ fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) ->
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",
     };
-    Error::Read { kind, name: name.to_owned(), source: Box::new(source) }
+    Error::Read {
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
 }
 
 fn menu(reader: &Reader) -> Menu {
@@ -196,27 +254,54 @@ fn named<K, S>(store: &Store<K>, spec: impl Fn(&K) -> S) -> BTreeMap<String, S>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    store.state().iter().map(|object| (object.name_any(), spec(object))).collect()
+    store
+        .state()
+        .iter()
+        .map(|object| (object.name_any(), spec(object)))
+        .collect()
 }
 
 fn uid_of<K: Resource<DynamicType = ()>>(object: &K) -> Result<Uid, Error> {
-    object.meta().uid.clone().map(Uid::new).ok_or_else(|| Error::Incomplete {
-        kind: "object",
-        name: object.name_any(),
-        field: "metadata.uid",
-    })
+    object
+        .meta()
+        .uid
+        .clone()
+        .map(Uid::new)
+        .ok_or_else(|| Error::Incomplete {
+            kind: "object",
+            name: object.name_any(),
+            field: "metadata.uid",
+        })
 }
 
 fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|held| held == finalizer)
+    object
+        .meta()
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|held| held == finalizer)
 }
 
 fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
-    object.meta().owner_references.iter().flatten().any(|held| held.uid == owner.as_str())
+    object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|held| held.uid == owner.as_str())
 }
 
-fn keeping<T>(object: &impl Resource, owner: &Uid, content: impl FnOnce() -> T) -> Keeping<T> {
-    if owned_by(object, owner) { Keeping::Ours(content()) } else { Keeping::Foreign }
+fn keeping<K: Resource, T>(
+    object: Option<Arc<K>>,
+    owner: &Uid,
+    content: impl FnOnce(&K) -> T,
+) -> Keeping<T> {
+    match object {
+        None => Keeping::Absent,
+        Some(object) if owned_by(object.as_ref(), owner) => Keeping::Ours(content(&object)),
+        Some(_) => Keeping::Foreign,
+    }
 }
 
 fn cluster_facts(key: &ClusterRef, cluster: &ValkeyCluster) -> Result<ClusterFacts, Error> {
@@ -227,7 +312,10 @@ fn cluster_facts(key: &ClusterRef, cluster: &ValkeyCluster) -> Result<ClusterFac
         status: cluster.status.clone().unwrap_or_default(),
         deleting: cluster.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(cluster, FINALIZER_CLUSTER),
-        paused: cluster.annotations().get(ANNOTATION_PAUSED).is_some_and(|value| value == "true"),
+        paused: cluster
+            .annotations()
+            .get(ANNOTATION_PAUSED)
+            .is_some_and(|value| value == "true"),
     })
 }
 
@@ -238,16 +326,18 @@ fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
         String::from_utf8(bytes.clone()).ok().map(Redacted::new)
     };
     match (password(AUTH_KEY_OPERATOR), password(AUTH_KEY_REPL)) {
-        (Some(operator), Some(repl)) if owned_by(secret, owner) => {
-            Keeping::Ours(Auth { operator, repl, finalizer: has_finalizer(secret, FINALIZER_AUTH) })
-        }
+        (Some(operator), Some(repl)) if owned_by(secret, owner) => Keeping::Ours(Auth {
+            operator,
+            repl,
+            finalizer: has_finalizer(secret, FINALIZER_AUTH),
+        }),
         _ => Keeping::Foreign,
     }
 }
 
 fn node_facts(
     node: &ValkeyNode,
-    config_map: Option<&LeanConfigMap>,
+    config_map: Option<Arc<LeanConfigMap>>,
     pod: Option<&LeanPod>,
 ) -> Result<NodeFacts, Error> {
     let uid = uid_of(node)?;
@@ -257,12 +347,12 @@ fn node_facts(
         deleting: node.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(node, FINALIZER_NODE),
         stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
-        config_map: config_map.map_or(Keeping::Absent, |map| keeping(map, &uid, || ())),
+        config_map: keeping(config_map, &uid, |_| ()),
         pod: match pod {
             None => PodSighting::Absent,
-            Some(pod) if owned_by(pod, &uid) => {
-                pod.facts().map_or(PodSighting::Absent, PodSighting::Present)
-            }
+            Some(pod) if owned_by(pod, &uid) => pod
+                .facts()
+                .map_or(PodSighting::Absent, PodSighting::Present),
             Some(_) => PodSighting::Foreign,
         },
         sighting: Sighting::NotAsked,

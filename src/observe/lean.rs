@@ -59,7 +59,10 @@ pub struct LeanConfigMap {
 
 fn digests<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
     let data = Option::<BTreeMap<String, String>>::deserialize(from)?.unwrap_or_default();
-    Ok(data.into_iter().map(|(key, value)| (key, sha256_hex(&value))).collect())
+    Ok(data
+        .into_iter()
+        .map(|(key, value)| (key, sha256_hex(&value)))
+        .collect())
 }
 
 /// A pod without what nothing is decided by.
@@ -122,7 +125,10 @@ const ORDINARY_WAITS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 impl LeanPod {
     /// The pod as facts; nothing where it has no uid, which the API server never lets happen.
     pub(super) fn facts(&self) -> Option<PodFacts> {
-        let trouble = self.ended().or_else(|| self.unschedulable()).or_else(|| self.waiting());
+        let trouble = self
+            .ended()
+            .or_else(|| self.unschedulable())
+            .or_else(|| self.waiting());
         let phase = match (&trouble, self.status.phase.as_deref()) {
             (Some(PodTrouble::Ended(_)), _) => PodPhase::Ended,
             (_, Some("Running")) => PodPhase::Running,
@@ -131,7 +137,11 @@ impl LeanPod {
         Some(PodFacts {
             uid: Uid::new(self.metadata.uid.clone()?),
             phase,
-            ip: self.status.pod_ip.as_ref().and_then(|ip| ip.parse::<IpAddr>().ok()),
+            ip: self
+                .status
+                .pod_ip
+                .as_ref()
+                .and_then(|ip| ip.parse::<IpAddr>().ok()),
             deleting: self.metadata.deletion_timestamp.is_some(),
             trouble,
             annotations: self.metadata.annotations.clone().unwrap_or_default(),
@@ -139,8 +149,8 @@ impl LeanPod {
     }
 
     fn ended(&self) -> Option<PodTrouble> {
-        let states = self.status.container_statuses.iter();
-        if let Some(end) = states.filter_map(|status| status.state.terminated.as_ref()).next() {
+        let mut states = self.status.container_statuses.iter();
+        if let Some(end) = states.find_map(|status| status.state.terminated.as_ref()) {
             let code = end.exit_code.unwrap_or_default();
             return Some(PodTrouble::Ended(format!(
                 "its container exited with code {code}{}",
@@ -163,7 +173,9 @@ impl LeanPod {
                 && condition.status == "False"
                 && condition.reason.as_deref() == Some("Unschedulable")
         })?;
-        Some(PodTrouble::Unschedulable(condition.message.clone().unwrap_or_default()))
+        Some(PodTrouble::Unschedulable(
+            condition.message.clone().unwrap_or_default(),
+        ))
     }
 
     fn waiting(&self) -> Option<PodTrouble> {
@@ -173,16 +185,28 @@ impl LeanPod {
         if reason.is_empty() || ORDINARY_WAITS.contains(&reason.as_str()) {
             return None;
         }
-        Some(PodTrouble::Waiting { reason, message: waiting.message.clone().unwrap_or_default() })
+        Some(PodTrouble::Waiting {
+            reason,
+            message: waiting.message.clone().unwrap_or_default(),
+        })
     }
 }
 
+/// Lines of a container's end that are kept: Valkey names file, line, text and cause in its last four.
+const LAST_LINES: usize = 4;
+
 fn words(reason: Option<&str>, message: Option<&str>) -> String {
-    match (reason, message.map(str::trim).filter(|message| !message.is_empty())) {
-        (Some(reason), Some(message)) => format!(" ({reason}): {message}"),
-        (Some(reason), None) => format!(" ({reason})"),
-        (None, Some(message)) => format!(": {message}"),
-        (None, None) => String::new(),
+    let lines = message.unwrap_or_default().lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let last = lines
+        .get(lines.len().saturating_sub(LAST_LINES)..)
+        .unwrap_or_default()
+        .join(" / ");
+    match (reason, last.as_str()) {
+        (Some(reason), "") => format!(" ({reason})"),
+        (Some(reason), last) => format!(" ({reason}): {last}"),
+        (None, "") => String::new(),
+        (None, last) => format!(": {last}"),
     }
 }
 
@@ -190,48 +214,80 @@ fn words(reason: Option<&str>, message: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn trouble(status: serde_json::Value) -> (PodPhase, Option<PodTrouble>) {
+    fn trouble(status: &serde_json::Value) -> (PodPhase, Option<PodTrouble>) {
         let pod = serde_json::json!({"metadata": {"uid": "u"}, "status": status});
-        let facts = serde_json::from_value::<LeanPod>(pod).unwrap().facts().unwrap();
+        let facts = serde_json::from_value::<LeanPod>(pod)
+            .unwrap()
+            .facts()
+            .unwrap();
         (facts.phase, facts.trouble)
     }
 
     #[test]
     fn a_pod_says_why_it_does_not_run() {
-        assert_eq!(trouble(serde_json::json!({"phase": "Pending"})), (PodPhase::Pending, None));
         assert_eq!(
-            trouble(serde_json::json!({"phase": "Pending", "conditions": [{
+            trouble(&serde_json::json!({"phase": "Pending"})),
+            (PodPhase::Pending, None)
+        );
+        assert_eq!(
+            trouble(&serde_json::json!({"phase": "Pending", "conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": "0/3 nodes are available"}]})),
-            (PodPhase::Pending, Some(PodTrouble::Unschedulable("0/3 nodes are available".into())))
+            (
+                PodPhase::Pending,
+                Some(PodTrouble::Unschedulable("0/3 nodes are available".into()))
+            )
         );
         let waiting = |reason: &str| {
             serde_json::json!({"phase": "Pending", "containerStatuses": [
                 {"state": {"waiting": {"reason": reason, "message": "m"}}}]})
         };
-        assert_eq!(trouble(waiting("ContainerCreating")).1, None);
-        let pull = PodTrouble::Waiting { reason: "ErrImagePull".into(), message: "m".into() };
-        assert_eq!(trouble(waiting("ErrImagePull")), (PodPhase::Pending, Some(pull)));
+        assert_eq!(trouble(&waiting("ContainerCreating")).1, None);
+        let pull = PodTrouble::Waiting {
+            reason: "ErrImagePull".into(),
+            message: "m".into(),
+        };
+        assert_eq!(
+            trouble(&waiting("ErrImagePull")),
+            (PodPhase::Pending, Some(pull))
+        );
     }
 
     #[test]
     fn a_terminated_container_is_an_end_before_the_phase_says_so() {
-        let (phase, trouble) = trouble(serde_json::json!({"phase": "Running",
+        let (phase, trouble) = trouble(&serde_json::json!({"phase": "Running",
             "containerStatuses": [{"state": {"terminated": {
                 "exitCode": 137, "reason": "OOMKilled"}}}]}));
         assert_eq!(phase, PodPhase::Ended);
         assert_eq!(
             trouble,
-            Some(PodTrouble::Ended("its container exited with code 137 (OOMKilled)".into()))
+            Some(PodTrouble::Ended(
+                "its container exited with code 137 (OOMKilled)".into()
+            ))
         );
     }
 
     #[test]
     fn an_evicted_pod_keeps_the_kubelets_words() {
-        let (phase, trouble) = trouble(serde_json::json!({"phase": "Failed",
+        let (phase, trouble) = trouble(&serde_json::json!({"phase": "Failed",
             "reason": "Evicted", "message": "The node was low on resource: memory."}));
         assert_eq!(phase, PodPhase::Ended);
         let words = "its pod ended (Evicted): The node was low on resource: memory.";
         assert_eq!(trouble, Some(PodTrouble::Ended(words.into())));
+    }
+
+    #[test]
+    fn a_refused_setting_is_told_in_valkeys_last_words() {
+        let log = "Valkey 9 starting\n\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+                   Reading the configuration file, at line 7\n>>> 'no-such \"yes\"'\n\
+                   Bad directive or wrong number of arguments\n";
+        let (_, trouble) = trouble(&serde_json::json!({"phase": "Failed",
+            "containerStatuses": [{"state": {"terminated": {
+                "exitCode": 1, "reason": "Error", "message": log}}}]}));
+        let told = "its container exited with code 1 (Error): \
+                    *** FATAL CONFIG FILE ERROR (Version 9.1.2) *** / \
+                    Reading the configuration file, at line 7 / >>> 'no-such \"yes\"' / \
+                    Bad directive or wrong number of arguments";
+        assert_eq!(trouble, Some(PodTrouble::Ended(told.into())));
     }
 }

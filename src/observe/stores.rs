@@ -70,14 +70,22 @@ pub async fn start(client: &Client) -> (Stores, Changes) {
     });
     let (told, node_told) = (cluster_changed.clone(), node_changed.clone());
     let node_store = watch(client, Config::default(), move |node: &ValkeyNode| {
-        tell(&told, node.namespace(), Some(node.spec.cluster_name.clone()));
+        tell(
+            &told,
+            node.namespace(),
+            Some(node.spec.cluster_name.clone()),
+        );
         tell_node(&node_told, node.namespace(), Some(node.name_any()));
     });
     let (told, node_told) = (cluster_changed.clone(), node_changed.clone());
-    let pod_store = watch(client, Config::default().labels(POD_SELECTOR), move |pod: &LeanPod| {
-        tell(&told, pod.namespace(), instance(pod));
-        tell_node(&node_told, pod.namespace(), Some(pod.name_any()));
-    });
+    let pod_store = watch(
+        client,
+        Config::default().labels(POD_SELECTOR),
+        move |pod: &LeanPod| {
+            tell(&told, pod.namespace(), instance(pod));
+            tell_node(&node_told, pod.namespace(), Some(pod.name_any()));
+        },
+    );
     let (told, node_told) = (cluster_changed.clone(), node_changed);
     let config_map_store = watch(client, ours.clone(), move |map: &LeanConfigMap| {
         tell(&told, map.namespace(), instance(map));
@@ -139,7 +147,11 @@ where
             Ok(Event::Init | Event::InitDone) => {}
             Err(error) => {
                 let kind = K::kind(&K::DynamicType::default()).into_owned();
-                warn!(kind, error = &error as &dyn std::error::Error, "watch failed, will retry");
+                warn!(
+                    kind,
+                    error = &error as &dyn std::error::Error,
+                    "watch failed, will retry"
+                );
             }
         }
         std::future::ready(())
@@ -165,7 +177,16 @@ fn tell_node(to: &UnboundedSender<NodeRef>, namespace: Option<String>, name: Opt
 }
 
 async fn filled(stores: &Stores) {
-    let Stores { clusters, nodes, pods, config_maps, services, configs, images, roles } = stores;
+    let Stores {
+        clusters,
+        nodes,
+        pods,
+        config_maps,
+        services,
+        configs,
+        images,
+        roles,
+    } = stores;
     let filled = tokio::join!(
         clusters.wait_until_ready(),
         nodes.wait_until_ready(),

@@ -15,7 +15,10 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
         let Some(address) = address(node) else {
             return Sighting::NotAsked;
         };
-        match connector.account(&Target::operator(address, &auth.operator)).await {
+        match connector
+            .account(&Target::operator(address, &auth.operator))
+            .await
+        {
             Ok(view) => Sighting::Answered(view),
             Err(error) => Sighting::Silent(crate::model::chain::of(&error)),
         }
@@ -28,5 +31,9 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
 
 fn address(node: &NodeFacts) -> Option<std::net::IpAddr> {
     let pod = node.stamped_pod()?;
-    if pod.phase == PodPhase::Running { pod.ip } else { None }
+    if pod.phase == PodPhase::Running {
+        pod.ip
+    } else {
+        None
+    }
 }

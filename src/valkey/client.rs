@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longer than Valkey needs for any command of ours, shorter than a tick may wait for the silent.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that nobody used for as long belongs to a pod that is gone.
-const IDLE_MAX: Duration = Duration::from_secs(120);
+const IDLE_MAX: Duration = Duration::from_mins(2);
 
 /// Where a process listens, and as whom it is spoken to.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,11 @@ impl<'a> Target<'a> {
     /// A process, spoken to as the operator's own user.
     #[must_use]
     pub fn operator(address: IpAddr, password: &'a Redacted<String>) -> Self {
-        Self { address, username: "_momento_operator", password }
+        Self {
+            address,
+            username: "_momento_operator",
+            password,
+        }
     }
 }
 
@@ -81,7 +85,9 @@ impl Error {
         let Self::Call { source, .. } = self else {
             return false;
         };
-        source.detail().is_some_and(|detail| detail.starts_with(text))
+        source
+            .detail()
+            .is_some_and(|detail| detail.starts_with(text))
     }
 }
 
@@ -103,7 +109,10 @@ impl Connector {
     /// A connector to processes that listen on `port`.
     #[must_use]
     pub fn new(port: u16) -> Self {
-        Self { port, kept: Arc::default() }
+        Self {
+            port,
+            kept: Arc::default(),
+        }
     }
 
     /// The port that it dials.
@@ -126,10 +135,17 @@ impl Connector {
         let reply = pipeline.query_async(&mut connection).await;
         reply.map_err(|source: redis::RedisError| {
             // A refusal leaves the connection as it was; anything else leaves it in doubt.
-            if !matches!(source.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension) {
+            if !matches!(
+                source.kind(),
+                redis::ErrorKind::Server(_) | redis::ErrorKind::Extension
+            ) {
                 self.kept().remove(&key);
             }
-            Error::Call { command, address: target.address, source: Box::new(source) }
+            Error::Call {
+                command,
+                address: target.address,
+                source: Box::new(source),
+            }
         })
     }
 
@@ -149,7 +165,10 @@ impl Connector {
         target: &Target<'_>,
         key: (IpAddr, String),
     ) -> Result<MultiplexedConnection, Error> {
-        let failed = |source| Error::Connect { address: target.address, source: Box::new(source) };
+        let failed = |source| Error::Connect {
+            address: target.address,
+            source: Box::new(source),
+        };
         let login = RedisConnectionInfo::default()
             .set_username(target.username)
             .set_password(target.password.expose())
@@ -162,12 +181,20 @@ impl Connector {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(CALL_TIMEOUT));
         let client = Client::open(info).map_err(failed)?;
-        let connection =
-            client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(failed)?;
         let mut kept = self.kept();
         let now = Instant::now();
         kept.retain(|_, kept| now.duration_since(kept.used) < IDLE_MAX);
-        kept.insert(key, Kept { connection: connection.clone(), used: now });
+        kept.insert(
+            key,
+            Kept {
+                connection: connection.clone(),
+                used: now,
+            },
+        );
         Ok(connection)
     }
 }

@@ -34,17 +34,26 @@ impl Connector {
             .add_command(cluster("INFO"))
             .add_command(cluster("NODES"))
             .add_command(info);
-        let (id, info, nodes, replication): (String, String, String, String) =
-            self.call(target, "CLUSTER MYID, INFO, NODES and INFO replication", &pipeline).await?;
-        parse::account(&id, &info, &nodes, &replication)
-            .map_err(|source| Error::Reply { address: target.address(), source })
+        let (id, info, nodes, replication): (String, String, String, String) = self
+            .call(
+                target,
+                "CLUSTER MYID, INFO, NODES and INFO replication",
+                &pipeline,
+            )
+            .await?;
+        parse::account(&id, &info, &nodes, &replication).map_err(|source| Error::Reply {
+            address: target.address(),
+            source,
+        })
     }
 
     /// Introduces the process at `peer` to the target. Valkey always answers OK: it means to try.
     pub async fn meet(&self, target: &Target<'_>, peer: IpAddr) -> Result<(), Error> {
         let mut command = cluster("MEET");
         command.arg(peer.to_string()).arg(self.port());
-        self.call(target, "CLUSTER MEET", &alone(command)).await.map(|_: [String; 1]| ())
+        self.call(target, "CLUSTER MEET", &alone(command))
+            .await
+            .map(|_: [String; 1]| ())
     }
 
     /// Bans a dead member from the target's table for a minute. One that it does not know is
@@ -63,20 +72,36 @@ impl Connector {
     pub async fn add_slots(&self, target: &Target<'_>, range: SlotRange) -> Result<(), Error> {
         let mut command = cluster("ADDSLOTSRANGE");
         command.arg(range.start()).arg(range.end());
-        self.call(target, "CLUSTER ADDSLOTSRANGE", &alone(command)).await.map(|_: [String; 1]| ())
+        self.call(target, "CLUSTER ADDSLOTSRANGE", &alone(command))
+            .await
+            .map(|_: [String; 1]| ())
     }
 
     /// Makes the target a replica of a primary that it knows.
     pub async fn replicate(&self, target: &Target<'_>, primary: &ValkeyId) -> Result<(), Error> {
         let mut command = cluster("REPLICATE");
         command.arg(primary.as_str());
-        self.call(target, "CLUSTER REPLICATE", &alone(command)).await.map(|_: [String; 1]| ())
+        self.call(target, "CLUSTER REPLICATE", &alone(command))
+            .await
+            .map(|_: [String; 1]| ())
+    }
+
+    /// Makes the target, a replica, a primary in its primary's place, without a vote.
+    pub async fn takeover(&self, target: &Target<'_>) -> Result<(), Error> {
+        let mut command = cluster("FAILOVER");
+        command.arg("TAKEOVER");
+        let sent = self
+            .call(target, "CLUSTER FAILOVER TAKEOVER", &alone(command))
+            .await;
+        sent.map(|_: [String; 1]| ())
     }
 
     /// Makes the target read its ACL file again. An invalid file changes nothing and is refused.
     pub async fn acl_load(&self, target: &Target<'_>) -> Result<(), Error> {
         let mut command = redis::cmd("ACL");
         command.arg("LOAD");
-        self.call(target, "ACL LOAD", &alone(command)).await.map(|_: [String; 1]| ())
+        self.call(target, "ACL LOAD", &alone(command))
+            .await
+            .map(|_: [String; 1]| ())
     }
 }

@@ -35,17 +35,26 @@ pub enum Error {
 pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<NodeView, Error> {
     let members = members(nodes)?;
     let id = ValkeyId::new(id.trim());
-    if !members.iter().any(|member| member.flags.myself && member.id == id) {
+    if !members
+        .iter()
+        .any(|member| member.flags.myself && member.id == id)
+    {
         return Err(Error::NoSelf);
     }
     let number = |field: &'static str| {
         lookup(info, field)
             .and_then(|value| value.parse::<u64>().ok())
-            .ok_or(Error::Field { reply: "CLUSTER INFO", field })
+            .ok_or(Error::Field {
+                reply: "CLUSTER INFO",
+                field,
+            })
     };
     let small = |field: &'static str| {
         let wide = number(field)?;
-        u32::try_from(wide).map_err(|_| Error::Field { reply: "CLUSTER INFO", field })
+        u32::try_from(wide).map_err(|_| Error::Field {
+            reply: "CLUSTER INFO",
+            field,
+        })
     };
     Ok(NodeView {
         id,
@@ -62,18 +71,28 @@ pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<N
 
 /// The value of a `key:value` line.
 fn lookup<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .map(str::trim)
 }
 
 fn role(replication: &str) -> Result<Role, Error> {
-    let missing = |field| Error::Field { reply: "INFO replication", field };
+    let missing = |field| Error::Field {
+        reply: "INFO replication",
+        field,
+    };
     let offset = |field: &'static str| {
         let value = lookup(replication, field).ok_or_else(|| missing(field))?;
         // A replica that never synced may tell -1.
-        value.parse::<i64>().map(|offset| offset.try_into().unwrap_or(0)).map_err(|_| missing(field))
+        value
+            .parse::<i64>()
+            .map(|offset| offset.try_into().unwrap_or(0))
+            .map_err(|_| missing(field))
     };
     match lookup(replication, "role") {
-        Some("master") => Ok(Role::Primary { offset: offset("master_repl_offset")? }),
+        Some("master") => Ok(Role::Primary {
+            offset: offset("master_repl_offset")?,
+        }),
         Some("slave") => Ok(Role::Replica {
             linked: lookup(replication, "master_link_status") == Some("up"),
             offset: offset("slave_repl_offset")?,
@@ -82,13 +101,20 @@ fn role(replication: &str) -> Result<Role, Error> {
     }
 }
 
-/// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of cluster_legacy.c.
+/// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of `cluster_legacy.c`.
 fn members(nodes: &str) -> Result<Vec<Member>, Error> {
-    nodes.lines().filter(|line| !line.trim().is_empty()).map(member).collect()
+    nodes
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(member)
+        .collect()
 }
 
 fn member(line: &str) -> Result<Member, Error> {
-    let unreadable = |field| Error::Line { field, line: line.to_owned() };
+    let unreadable = |field| Error::Line {
+        field,
+        line: line.to_owned(),
+    };
     let mut fields = line.split_ascii_whitespace();
     let mut next = |field| fields.next().ok_or_else(|| unreadable(field));
     let id = next("id")?;
@@ -125,7 +151,10 @@ fn is_id(text: &str) -> bool {
 fn ip(address: &str) -> Option<IpAddr> {
     let (address, _bus) = address.split_once('@')?;
     let (ip, _port) = address.rsplit_once(':')?;
-    ip.trim_start_matches('[').trim_end_matches(']').parse().ok()
+    ip.trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .ok()
 }
 
 fn member_flags(flags: &str) -> MemberFlags {
@@ -173,7 +202,15 @@ mod tests {
         );
         let view = view(&nodes).unwrap();
         assert!(view.cluster_ok);
-        assert_eq!((view.known_nodes, view.size, view.current_epoch, view.my_epoch), (2, 1, 3, 1));
+        assert_eq!(
+            (
+                view.known_nodes,
+                view.size,
+                view.current_epoch,
+                view.my_epoch
+            ),
+            (2, 1, 3, 1)
+        );
         assert_eq!(view.role, Role::Primary { offset: 42 });
         assert_eq!(view.own_slots().count(), 5461 + 1 + 10384);
         let replica = view.member(&ValkeyId::new(B)).unwrap();
@@ -192,8 +229,12 @@ mod tests {
         assert_eq!(view.own_slots().count(), 10);
         let ghost = view.member(&ValkeyId::new(B)).unwrap();
         assert!(ghost.flags.no_address && ghost.flags.failed && ghost.ip.is_none());
-        let six = format!("{A} fd00::9:6379@16379,,az=x myself,master,nofailover - 0 0 0 connected\n");
-        assert_eq!(self::view(&six).unwrap().members[0].ip, Some("fd00::9".parse().unwrap()));
+        let six =
+            format!("{A} fd00::9:6379@16379,,az=x myself,master,nofailover - 0 0 0 connected\n");
+        assert_eq!(
+            self::view(&six).unwrap().members[0].ip,
+            Some("fd00::9".parse().unwrap())
+        );
     }
 
     #[test]
@@ -211,7 +252,12 @@ mod tests {
             let line = format!("{A} 10.0.0.8:6379@16379 myself,master - 0 0 1 connected {slots}");
             assert!(refused(&line).contains("unreadable slots"), "{slots}");
         }
-        let missing = account(A, "cluster_state:ok\r\n", &format!("{A} :1@1 myself,master - 0 0 1 connected"), PRIMARY);
+        let missing = account(
+            A,
+            "cluster_state:ok\r\n",
+            &format!("{A} :1@1 myself,master - 0 0 1 connected"),
+            PRIMARY,
+        );
         assert_eq!(
             missing.unwrap_err().to_string(),
             "CLUSTER INFO has no readable cluster_slots_assigned"
@@ -221,10 +267,24 @@ mod tests {
     #[test]
     fn a_replica_that_never_synced_has_offset_nothing() {
         let replica = |link: &str, offset: &str| {
-            role(&format!("role:slave\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\n"))
+            role(&format!(
+                "role:slave\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\n"
+            ))
         };
-        assert_eq!(replica("up", "14"), Ok(Role::Replica { linked: true, offset: 14 }));
-        assert_eq!(replica("down", "-1"), Ok(Role::Replica { linked: false, offset: 0 }));
+        assert_eq!(
+            replica("up", "14"),
+            Ok(Role::Replica {
+                linked: true,
+                offset: 14
+            })
+        );
+        assert_eq!(
+            replica("down", "-1"),
+            Ok(Role::Replica {
+                linked: false,
+                offset: 0
+            })
+        );
         assert!(replica("up", "many").is_err());
     }
 }

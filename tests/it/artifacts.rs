@@ -12,7 +12,10 @@ fn check(file: &str, new: &str) {
         fs::write(&path, new).expect("the package is writable");
     }
     let old = fs::read_to_string(&path).unwrap_or_default();
-    assert!(old == new, "{file} is not what the code generates: run `make bless`");
+    assert!(
+        old == new,
+        "{file} is not what the code generates: run `make bless`"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The fast suite: artifacts and tidiness.
-#![expect(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 mod artifacts;
 mod tidy;
+mod wire;

@@ -17,24 +17,55 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("valkey", &["model"]),
     ("observe", &["api", "model", "valkey"]),
     ("act", &["api", "model", "render", "valkey"]),
-    ("controller", &["api", "model", "resolve", "decide", "observe", "act", "settings"]),
+    (
+        "controller",
+        &[
+            "api", "model", "resolve", "decide", "observe", "act", "settings",
+        ],
+    ),
     ("lib", &[]),
     (
         "main",
-        &["controller", "settings", "telemetry", "model", "observe", "act", "render", "valkey"],
+        &[
+            "controller",
+            "settings",
+            "telemetry",
+            "model",
+            "observe",
+            "act",
+            "render",
+            "valkey",
+        ],
     ),
 ];
 
 /// Rooms whose outcome must follow from their input alone, and what would break that.
 const PURE: &[&str] = &["api", "model", "resolve", "decide", "render"];
 const IMPURE: &[&str] = &[
-    "async ", ".await", "SystemTime::now", "Instant::now", "rand::", "tracing::", "tokio::",
-    "std::env", "std::fs", "kube::Client",
+    "async ",
+    ".await",
+    "SystemTime::now",
+    "Instant::now",
+    "rand::",
+    "tracing::",
+    "tokio::",
+    "std::env",
+    "std::fs",
+    "kube::Client",
 ];
 
 /// Names that say nothing, or that nobody would check otherwise.
-const BANNED_FILES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc", "manager"];
-const BANNED_WORDS: &[&str] = &["maybe_", "opt_", "fn test_", "use crate::{", "#[allow(", "#[ignore"];
+const BANNED_FILES: &[&str] = &[
+    "utils", "util", "common", "helpers", "helper", "misc", "manager",
+];
+const BANNED_WORDS: &[&str] = &[
+    "maybe_",
+    "opt_",
+    "fn test_",
+    "use crate::{",
+    "#[allow(",
+    "#[ignore",
+];
 
 struct Source {
     path: PathBuf,
@@ -53,11 +84,18 @@ fn sources(folder: &str) -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let inside = path.strip_prefix(root).expect("below the package").to_path_buf();
+                let inside = path
+                    .strip_prefix(root)
+                    .expect("below the package")
+                    .to_path_buf();
                 let first = inside.iter().nth(1).expect("a file below a folder");
                 let room = first.to_string_lossy().trim_end_matches(".rs").to_owned();
                 let text = fs::read_to_string(&path).expect("UTF-8 source");
-                found.push(Source { path: inside, room, text });
+                found.push(Source {
+                    path: inside,
+                    room,
+                    text,
+                });
             }
         }
     }
@@ -81,7 +119,12 @@ fn rooms_import_only_what_the_table_allows() {
     let mut violations = String::new();
     for source in sources("src") {
         let Some(allowed) = table.get(source.room.as_str()) else {
-            writeln!(violations, "{}: room is not in the table", source.path.display()).unwrap();
+            writeln!(
+                violations,
+                "{}: room is not in the table",
+                source.path.display()
+            )
+            .unwrap();
             continue;
         };
         for (number, line) in code(&source) {
@@ -92,8 +135,12 @@ fn rooms_import_only_what_the_table_allows() {
                     let room = &rest[..end.unwrap_or(rest.len())];
                     if table.contains_key(room) && room != source.room && !allowed.contains(&room) {
                         let path = source.path.display();
-                        writeln!(violations, "{path}:{number}: {} imports {room}", source.room)
-                            .unwrap();
+                        writeln!(
+                            violations,
+                            "{path}:{number}: {} imports {room}",
+                            source.room
+                        )
+                        .unwrap();
                     }
                 }
             }
@@ -105,7 +152,10 @@ fn rooms_import_only_what_the_table_allows() {
 #[test]
 fn pure_rooms_have_no_clock_no_chance_and_no_io() {
     let mut violations = String::new();
-    for source in sources("src").iter().filter(|source| PURE.contains(&source.room.as_str())) {
+    for source in sources("src")
+        .iter()
+        .filter(|source| PURE.contains(&source.room.as_str()))
+    {
         for (number, line) in code(source) {
             for word in IMPURE.iter().filter(|word| line.contains(*word)) {
                 writeln!(violations, "{}:{number}: {word}", source.path.display()).unwrap();
@@ -120,7 +170,12 @@ fn files_and_names_say_what_they_are() {
     let mut violations = String::new();
     for source in sources("src").iter().chain(&sources("tests")) {
         let path = source.path.display();
-        let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = source
+            .path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if BANNED_FILES.contains(&stem.as_str()) {
             writeln!(violations, "{path}: a file's name says what is in it").unwrap();
         }
@@ -140,9 +195,15 @@ fn files_and_names_say_what_they_are() {
 fn source_modules_say_what_they_never_do() {
     let mut violations = String::new();
     for source in sources("src") {
-        let head = source.text.lines().take_while(|line| line.starts_with("//!"));
+        let head = source
+            .text
+            .lines()
+            .take_while(|line| line.starts_with("//!"));
         let head: Vec<&str> = head.collect();
-        if !head.iter().any(|line| line.contains("Never") || line.contains("never")) {
+        if !head
+            .iter()
+            .any(|line| line.contains("Never") || line.contains("never"))
+        {
             writeln!(violations, "{}: says no absence", source.path.display()).unwrap();
         }
     }

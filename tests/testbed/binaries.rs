@@ -30,7 +30,7 @@ use super::error::Error;
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// Far above the slowest build seen (8 minutes on two cores).
-const BUILD_LIMIT: Duration = Duration::from_secs(3600);
+const BUILD_LIMIT: Duration = Duration::from_hours(1);
 
 struct Module {
     name: &'static str,
@@ -65,7 +65,10 @@ const MODULES: &[Module] = &[
     Module {
         name: "containerd",
         programs: &[
-            ("github.com/containerd/containerd/v2/cmd/containerd", &["containerd"]),
+            (
+                "github.com/containerd/containerd/v2/cmd/containerd",
+                &["containerd"],
+            ),
             (
                 "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
                 &["containerd-shim-runc-v2"],
@@ -121,7 +124,7 @@ fn built(module: &Module, step: &str) -> Result<PathBuf, Error> {
             "building {} ({step}; once, about {} on two cores)",
             module.name, module.usual
         ));
-        go(&sources, ["mod", "download"]).and_then(|mut download| finish(&mut download))?;
+        finish(&mut go(&sources, ["mod", "download"]))?;
         for (package, names) in module.programs {
             build(&sources, module, package, names, place)?;
         }
@@ -129,12 +132,12 @@ fn built(module: &Module, step: &str) -> Result<PathBuf, Error> {
     })
 }
 
-fn go<const N: usize>(sources: &Path, words: [&str; N]) -> Result<Command, Error> {
+fn go<const N: usize>(sources: &Path, words: [&str; N]) -> Command {
     let mut go = command(["go"]);
     go.args(words).current_dir(sources).env("CGO_ENABLED", "0");
     // The versions are what go.mod says they are, whatever work space this tree happens to lie in.
     go.env("GOWORK", "off").env("GOFLAGS", "-mod=readonly");
-    Ok(go)
+    go
 }
 
 fn build(
@@ -147,10 +150,16 @@ fn build(
     let Some((first, others)) = names.split_first() else {
         return Ok(());
     };
-    let packages = finish(&mut go(sources, ["list", "-deps", package])?)?.lines().count();
+    let packages = finish(&mut go(sources, ["list", "-deps", package]))?
+        .lines()
+        .count();
     let output = place.join(first);
-    let mut build = go(sources, ["build", "-v", "-trimpath", "-ldflags", module.linker_flags])?;
-    build.arg("-o").arg(&output).arg(package).stderr(Stdio::piped());
+    let mut build = go(sources, ["build", "-v", "-ldflags", module.linker_flags]);
+    build
+        .arg("-o")
+        .arg(&output)
+        .arg(package)
+        .stderr(Stdio::piped());
     let child = build.spawn().map_err(|source| Error::Start {
         command: line_of(&build),
         source,
@@ -182,10 +191,15 @@ fn watch(mut child: Child, name: &str, packages: usize) -> Result<(ExitStatus, S
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut complaints = Vec::new();
-            for line in stderr.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
+            for line in stderr
+                .into_iter()
+                .flat_map(|pipe| BufReader::new(pipe).lines())
+            {
                 match line {
                     Ok(line) if line.contains([' ', ':']) => complaints.push(line),
-                    Ok(_) => drop(compiled.fetch_add(1, Ordering::Relaxed)),
+                    Ok(_) => {
+                        compiled.fetch_add(1, Ordering::Relaxed);
+                    }
                     Err(_) => break,
                 }
             }

@@ -67,11 +67,16 @@ impl Ingredients {
 
     pub(crate) fn key(self) -> String {
         let digest = self.0.finalize();
-        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+        let number = digest
+            .iter()
+            .take(6)
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        format!("{number:012x}")
     }
 }
 
-/// The directory `name-key` of the cache, filled by `make` if it is not there yet. Who comes second waits for the first.
+/// The directory `name-key` of the cache, filled by `make` if it is not there yet. Who comes second
+/// waits for the first.
 pub(crate) fn kept(
     name: &str,
     ingredients: Ingredients,
@@ -92,8 +97,14 @@ pub(crate) fn kept(
     if place.exists() {
         return Ok(place);
     }
-    let half_made = root().join(format!("{name}.half-made"));
-    remove(&half_made)?;
+    // Of a maker that was killed a compiler may still run, which must not write into this one's.
+    let half_made = root().join(format!("{name}.half-made.{}", std::process::id()));
+    for path in files_in(&root())? {
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        if file_name.starts_with(&format!("{name}.half-made.")) {
+            remove(&path)?;
+        }
+    }
     make_directory(&half_made)?;
     make(&half_made)?;
     rename(&half_made, &place)?;
@@ -108,14 +119,28 @@ fn forget_older(name: &str, newest: &Path) -> Result<(), Error> {
         .into_iter()
         .filter(|path| path != newest && path.is_dir())
         .filter(|path| {
-            let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            file_name.rsplit_once('-').is_some_and(|(prefix, _)| prefix == name)
+            let file_name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            file_name
+                .rsplit_once('-')
+                .is_some_and(|(prefix, _)| prefix == name)
         })
-        .map(|path| (fs::metadata(&path).and_then(|data| data.modified()).ok(), path))
+        .map(|path| {
+            (
+                fs::metadata(&path).and_then(|data| data.modified()).ok(),
+                path,
+            )
+        })
         .collect();
     entries.sort();
     let surplus = (entries.len() + 1).saturating_sub(KEPT_MAX);
-    entries.iter().take(surplus).try_for_each(|(_, path)| remove(path))
+    entries
+        .iter()
+        .take(surplus)
+        .try_for_each(|(_, path)| remove(path))
 }
 
 fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -1,4 +1,5 @@
-//! The control plane: etcd, API server, controller manager, scheduler and DNS, and what can befall them.
+//! The control plane: etcd, API server, controller manager, scheduler and DNS, and what can befall
+//! them.
 //! Never runs a second copy of any of them.
 
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::pki::Holder;
 use super::pki::Pki;
 
 /// Twenty times what it takes on two idle cores.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -29,8 +30,13 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Dns];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Dns,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,17 +50,31 @@ impl Part {
 }
 
 pub(crate) fn issue(pki: &Pki, block: Block, kubeconfig: &Path) -> Result<(), Error> {
-    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
-    let addresses = ["127.0.0.1".to_owned(), block.gateway(), block.server_service()];
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+    ];
+    let addresses = [
+        "127.0.0.1".to_owned(),
+        block.gateway(),
+        block.server_service(),
+    ];
     pki.issue(&Holder {
         file: "server",
         common_name: "kube-apiserver",
         organization: "",
-        hosts: names.map(str::to_owned).into_iter().chain(addresses).collect(),
+        hosts: names
+            .map(str::to_owned)
+            .into_iter()
+            .chain(addresses)
+            .collect(),
     })?;
     for (file, common_name, organization) in [
         ("admin", "admin", "system:masters"),
-        // The parts of the control plane have names of their own, so that the audit log tells them apart.
+        // The parts of the control plane have names of their own, so that the audit log tells them
+        // apart.
         ("controller-manager", "system:kube-controller-manager", ""),
         ("scheduler", "system:kube-scheduler", ""),
         ("proxy", "system:kube-proxy", ""),
@@ -69,11 +89,13 @@ pub(crate) fn issue(pki: &Pki, block: Block, kubeconfig: &Path) -> Result<(), Er
         };
         pki.kubeconfig(&block.server(), &holder)?;
     }
-    std::fs::copy(pki.file("admin", "conf"), kubeconfig).map(drop).map_err(|source| Error::File {
-        doing: "write",
-        path: kubeconfig.to_owned(),
-        source,
-    })
+    std::fs::copy(pki.file("admin", "conf"), kubeconfig)
+        .map(drop)
+        .map_err(|source| Error::File {
+            doing: "write",
+            path: kubeconfig.to_owned(),
+            source,
+        })
 }
 
 /// Starts etcd and the API server; they are not ready when this returns.
@@ -107,19 +129,29 @@ pub(crate) fn start_server(
         format!("--tls-cert-file={}", file("server", "crt")),
         format!("--tls-private-key-file={}", file("server", "key")),
         format!("--client-ca-file={}", file("ca", "crt")),
-        format!("--kubelet-client-certificate={}", file("kubelet-client", "crt")),
+        format!(
+            "--kubelet-client-certificate={}",
+            file("kubelet-client", "crt")
+        ),
         format!("--kubelet-client-key={}", file("kubelet-client", "key")),
         // Else exec and logs look the node's name up in DNS.
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--service-account-key-file={}", file("accounts", "pub")),
-        format!("--service-account-signing-key-file={}", file("accounts", "key")),
+        format!(
+            "--service-account-signing-key-file={}",
+            file("accounts", "key")
+        ),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--service-account-extend-token-expiration=false".to_owned(),
         "--authorization-mode=Node,RBAC".to_owned(),
-        "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement".to_owned(),
+        "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement"
+            .to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--audit-policy-file={}", policy.display()),
-        format!("--audit-log-path={}", machine.directory.join("audit.log").display()),
+        format!(
+            "--audit-log-path={}",
+            machine.directory.join("audit.log").display()
+        ),
     ];
     words.extend(flags.iter().cloned());
     launch(machine, Part::ApiServer, words)
@@ -139,15 +171,22 @@ pub(crate) fn start_others(
 ) -> Result<(), Error> {
     let file = |name, extension| pki.file(name, extension).display().to_string();
     let config = |name| {
-        ["--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig"]
-            .map(|flag| format!("{flag}={}", file(name, "conf")))
-            .to_vec()
+        [
+            "--kubeconfig",
+            "--authentication-kubeconfig",
+            "--authorization-kubeconfig",
+        ]
+        .map(|flag| format!("{flag}={}", file(name, "conf")))
+        .to_vec()
     };
     let mut words = config("controller-manager");
     words.extend([
         "--leader-elect=false".to_owned(),
         "--use-service-account-credentials=true".to_owned(),
-        format!("--service-account-private-key-file={}", file("accounts", "key")),
+        format!(
+            "--service-account-private-key-file={}",
+            file("accounts", "key")
+        ),
         format!("--root-ca-file={}", file("ca", "crt")),
         format!("--cluster-signing-cert-file={}", file("ca", "crt")),
         format!("--cluster-signing-key-file={}", file("ca", "key")),
@@ -167,7 +206,11 @@ pub(crate) fn start_others(
              kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {dns_config}\n    ttl 0\n  }}\n}}\n"
         ),
     )?;
-    launch(machine, Part::Dns, vec!["-conf".to_owned(), corefile.display().to_string()])
+    launch(
+        machine,
+        Part::Dns,
+        vec!["-conf".to_owned(), corefile.display().to_string()],
+    )
 }
 
 pub(crate) fn pause(machine: &Machine, part: Part) -> Result<(), Error> {
@@ -182,7 +225,8 @@ pub(crate) fn kill(machine: &Machine, part: Part) -> Result<(), Error> {
     machine.kill(part.name())
 }
 
-/// Starts a part that was killed, and waits until the API server is ready where it is that one or under it.
+/// Starts a part that was killed, and waits until the API server is ready where it is that one or
+/// under it.
 pub(crate) fn start_again(machine: &Machine, part: Part) -> Result<(), Error> {
     machine.start_again(part.name())?;
     match part {

@@ -1,10 +1,12 @@
-//! The small machine a testbed is: network, mounts, processes and control groups of its own, held by one first process.
+//! The small machine a testbed is: network, mounts, processes and control groups of its own, held
+//! by one first process.
 //! Never leaves anything behind when that process ends, never touches a process it did not start.
 
 use std::env;
 use std::fs;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::path::PathBuf;
@@ -30,12 +32,13 @@ use super::command::write;
 use super::error::Error;
 use super::image;
 
-/// Where the testbeds of this machine lie, each in a directory of its name. Not below /tmp, which may be in memory, and
-/// short, because the path of a socket has 107 characters at the most.
+/// Where the testbeds of this machine lie, each in a directory of its name. Not below /tmp, which
+/// may be in memory, and short, because the path of a socket has 107 characters at the most.
 const ROOT: &str = "/var/tmp/valkey-testbed";
 
-/// To start or to end the first process takes a fraction of a second; the rest is a machine under load.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(60);
+/// To start or to end the first process takes a fraction of a second; the rest is a machine under
+/// load.
+const NAMESPACE_LIMIT: Duration = Duration::from_mins(1);
 
 /// A killed process is gone at once, unless it waits for a disk.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -85,7 +88,13 @@ impl Signal {
 }
 
 impl Machine {
+    /// A new machine, in the place of what is left of an earlier one.
     pub(crate) fn start(name: &str) -> Result<(Self, Hold), Error> {
+        let _alone = only_starter(name)?;
+        if runs(name) {
+            return Err(Error::Refused(format!("testbed {name:?} runs already")));
+        }
+        end_dead(name)?;
         let directory = directory_of(name);
         make_directory(&directory.join("log"))?;
         make_directory(&directory.join("daemons"))?;
@@ -94,15 +103,23 @@ impl Machine {
         write(&directory.join("hold.sh"), include_str!("hold.sh"))?;
         let log = directory.join("log/hold.log");
         let open = |path: &Path| {
-            File::options().create(true).append(true).open(path).map_err(|source| Error::File {
-                doing: "open",
-                path: path.to_owned(),
-                source,
-            })
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(|source| Error::File {
+                    doing: "open",
+                    path: path.to_owned(),
+                    source,
+                })
         };
         let mut hold = Command::new("bash");
-        hold.arg(directory.join("hold.sh")).arg(&directory).arg(cgroup_of(name));
-        hold.stdin(Stdio::piped()).stdout(open(&log)?).stderr(open(&log)?);
+        hold.arg(directory.join("hold.sh"))
+            .arg(&directory)
+            .arg(cgroup_of(name));
+        hold.stdin(Stdio::piped())
+            .stdout(open(&log)?)
+            .stderr(open(&log)?);
         // In a group of its own, an interrupt from the terminal reaches the owner only.
         hold.process_group(0).current_dir("/");
         let mut child = hold.spawn().map_err(|source| Error::Start {
@@ -130,6 +147,7 @@ impl Machine {
 
     /// The machine of that name, which runs already.
     pub(crate) fn attach(name: &str) -> Result<Self, Error> {
+        check_name(name)?;
         let directory = directory_of(name);
         let pid = first_process(&directory)
             .ok_or_else(|| Error::Refused(format!("no testbed {name:?} runs here")))?;
@@ -137,7 +155,11 @@ impl Machine {
         path.push(image::valkey_programs()?);
         path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
         path.extend(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from));
-        let path = path.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":");
+        let path = path
+            .iter()
+            .map(|path| path.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(":");
         Ok(Self {
             name: name.to_owned(),
             directory,
@@ -152,9 +174,13 @@ impl Machine {
         I: IntoIterator<Item = S>,
         S: AsRef<std::ffi::OsStr>,
     {
-        let mut inside = command(["nsenter", "--net", "--mount", "--pid", "--cgroup", "--target"]);
+        let mut inside = command([
+            "nsenter", "--net", "--mount", "--pid", "--cgroup", "--target",
+        ]);
         inside.arg(self.pid.to_string()).arg("--").args(words);
-        inside.env("PATH", &self.path).env("KUBECONFIG", self.directory.join("kubeconfig"));
+        inside
+            .env("PATH", &self.path)
+            .env("KUBECONFIG", self.directory.join("kubeconfig"));
         for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
             inside.env_remove(name);
         }
@@ -172,7 +198,9 @@ impl Machine {
     /// Puts the other end of a new pair of network devices into the testbed.
     pub(crate) fn give_device(&self, outside: &str, inside: &str) -> Result<(), Error> {
         let pid = self.pid.to_string();
-        let pair = ["ip", "link", "add", outside, "type", "veth", "peer", "name", inside];
+        let pair = [
+            "ip", "link", "add", outside, "type", "veth", "peer", "name", inside,
+        ];
         run(pair.into_iter().chain(["netns", &pid])).map(drop)
     }
 
@@ -196,7 +224,9 @@ impl Machine {
         let (cgroup, words) = words.split_once('\n').unwrap_or((&words, ""));
         let mut launch = self.inside(["bash"]);
         launch.arg(self.directory.join("launch.sh")).arg(cgroup);
-        launch.arg(self.daemon_file(daemon, "pid")).arg(self.log(daemon));
+        launch
+            .arg(self.daemon_file(daemon, "pid"))
+            .arg(self.log(daemon));
         finish(launch.args(words.split('\n'))).map(drop)
     }
 
@@ -233,18 +263,26 @@ impl Machine {
 
     /// In each hierarchy of the machine outside, where the testbed's control groups begin.
     pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
-        hierarchies().into_iter().map(|path| path.join(cgroup_of(&self.name))).collect()
+        hierarchies()
+            .into_iter()
+            .map(|path| path.join(cgroup_of(&self.name)))
+            .collect()
     }
 
     fn daemon_file(&self, daemon: &str, extension: &str) -> PathBuf {
-        self.directory.join("daemons").join(format!("{daemon}.{extension}"))
+        self.directory
+            .join("daemons")
+            .join(format!("{daemon}.{extension}"))
     }
 }
 
 impl Hold {
     /// Lets the testbed outlive this process.
     pub(crate) fn let_stay(mut self) -> Result<(), Error> {
-        let written = self.lifeline.as_mut().map(|lifeline| lifeline.write_all(b"stay\n"));
+        let written = self
+            .lifeline
+            .as_mut()
+            .map(|lifeline| lifeline.write_all(b"stay\n"));
         written.unwrap_or(Ok(())).map_err(|source| Error::File {
             doing: "write to",
             path: "the lifeline".into(),
@@ -255,15 +293,36 @@ impl Hold {
     /// Ends the testbed and waits until nothing is left of it.
     pub(crate) fn end(mut self) -> Result<(), Error> {
         drop(self.lifeline.take());
-        wait_for("the end of the testbed", NAMESPACE_LIMIT, || match self.child.try_wait() {
-            Ok(Some(_)) => Ok(Look::Came(())),
-            Ok(None) => Ok(Look::NotYet("it still ends".to_owned())),
-            Err(source) => Err(Error::Start {
-                command: "hold.sh".to_owned(),
-                source,
-            }),
+        wait_for("the end of the testbed", NAMESPACE_LIMIT, || {
+            match self.child.try_wait() {
+                Ok(Some(_)) => Ok(Look::Came(())),
+                Ok(None) => Ok(Look::NotYet("it still ends".to_owned())),
+                Err(source) => Err(Error::Start {
+                    command: "hold.sh".to_owned(),
+                    source,
+                }),
+            }
         })
     }
+}
+
+/// Of lower case letters, digits and, in the middle, dashes.
+pub(crate) fn is_plain(text: &str, length_max: usize) -> bool {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    (1..=length_max).contains(&text.len())
+        && text.chars().all(|letter| plain(letter) || letter == '-')
+        && text.starts_with(plain)
+        && text.ends_with(plain)
+}
+
+/// A name becomes a directory that is emptied, and part of the paths of sockets.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if is_plain(name, 30) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "a name is 1 to 30 of a-z, 0-9 and '-', which {name:?} is not"
+    )))
 }
 
 pub(crate) fn directory_of(name: &str) -> PathBuf {
@@ -277,8 +336,9 @@ pub(crate) fn runs(name: &str) -> bool {
 /// The names of the testbeds that run on this machine.
 pub(crate) fn running() -> Vec<String> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.retain(|name| runs(name));
     names.sort();
     names
@@ -286,6 +346,7 @@ pub(crate) fn running() -> Vec<String> {
 
 /// Ends the testbed of that name, running or not, and removes all that is left of it.
 pub(crate) fn end(name: &str) -> Result<(), Error> {
+    check_name(name)?;
     let directory = directory_of(name);
     if let Some(pid) = first_process(&directory) {
         run(["kill", "-KILL", &pid.to_string()])?;
@@ -298,6 +359,52 @@ pub(crate) fn end(name: &str) -> Result<(), Error> {
         })
     })?;
     // What follows has been done already, unless the holder was killed too.
+    clear(name)?;
+    remove(&directory)?;
+    // The last one takes the common directory along; that others are in it is fine.
+    drop(fs::remove_dir(ROOT));
+    Ok(())
+}
+
+/// Holds a lock, so that what one program is about to start is not taken for dead by another.
+fn only_starter(name: &str) -> Result<File, Error> {
+    let failed = |source| Error::File {
+        doing: "lock",
+        path: ROOT.into(),
+        source,
+    };
+    loop {
+        make_directory(&directory_of(name))?;
+        let root = File::open(ROOT).map_err(failed)?;
+        root.lock().map_err(failed)?;
+        // With a directory in it, the root is not removed, as it may have been before the lock.
+        make_directory(&directory_of(name))?;
+        let held = root.metadata().map_err(failed)?.ino();
+        if fs::metadata(ROOT).is_ok_and(|metadata| metadata.ino() == held) {
+            return Ok(root);
+        }
+    }
+}
+
+/// Removes what is left of testbeds of which neither the first process nor the holder lives, but
+/// leaves the starter's own directory, empty.
+fn end_dead(starter: &str) -> Result<(), Error> {
+    for entry in fs::read_dir(ROOT).into_iter().flatten().flatten() {
+        let directory = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if first_process(&directory).is_some() || holder(&directory).is_some() {
+            continue;
+        }
+        clear(&name)?;
+        if name != starter {
+            remove(&directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the control groups of a dead testbed and all that is in its directory.
+fn clear(name: &str) -> Result<(), Error> {
     for hierarchy in hierarchies() {
         let cgroup = hierarchy.join(cgroup_of(name));
         if cgroup.exists() {
@@ -306,25 +413,19 @@ pub(crate) fn end(name: &str) -> Result<(), Error> {
             run(tree.into_iter().chain(rest))?;
         }
     }
-    if directory.exists() {
-        say(&format!("removing what an earlier testbed left in {}", directory.display()));
-        remove(&directory)?;
+    let directory = directory_of(name);
+    let left: Vec<_> = fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    if !left.is_empty() {
+        say(&format!(
+            "removing what is left of testbed {name:?} in {}",
+            directory.display()
+        ));
     }
-    // The last one takes the common directory along; that others are in it is fine.
-    if fs::remove_dir(ROOT).is_err() {}
-    Ok(())
-}
-
-/// Removes what is left of testbeds of which neither the first process nor the holder lives any more.
-pub(crate) fn end_dead() -> Result<(), Error> {
-    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    for entry in entries {
-        let directory = entry.path();
-        if first_process(&directory).is_none() && holder(&directory).is_none() {
-            end(&entry.file_name().to_string_lossy())?;
-        }
-    }
-    Ok(())
+    left.iter().try_for_each(|entry| remove(&entry.path()))
 }
 
 fn cgroup_of(name: &str) -> String {
@@ -337,22 +438,35 @@ fn hierarchies() -> Vec<PathBuf> {
         return vec![root.to_owned()];
     }
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").exists()).collect()
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.join("cgroup.procs").exists())
+        .collect()
 }
 
 /// Known by what it runs, since its number may be another's by now.
 fn first_process(directory: &Path) -> Option<u32> {
-    let pid: u32 = fs::read_to_string(directory.join("pid")).ok()?.trim().parse().ok()?;
+    let pid: u32 = fs::read_to_string(directory.join("pid"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
     let script = directory.join("inside.sh");
-    command_line(pid).split('\0').any(|word| Path::new(word) == script).then_some(pid)
+    command_line(pid)
+        .split('\0')
+        .any(|word| Path::new(word) == script)
+        .then_some(pid)
 }
 
 fn holder(directory: &Path) -> Option<u32> {
     let script = directory.join("hold.sh");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
-    pids.into_iter()
-        .find(|pid| command_line(*pid).split('\0').any(|word| Path::new(word) == script))
+    pids.into_iter().find(|pid| {
+        command_line(*pid)
+            .split('\0')
+            .any(|word| Path::new(word) == script)
+    })
 }
 
 fn command_line(pid: u32) -> String {

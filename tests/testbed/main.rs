@@ -1,10 +1,15 @@
-//! The testbed as a program. Starts, enters, breaks and ends a Kubernetes; never tests anything itself.
+//! The testbed as a program. Starts, enters, breaks and ends a Kubernetes; never tests anything
+//! itself.
 
-#![expect(clippy::print_stdout, reason = "a program for people answers on standard output")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a program for people answers on standard output"
+)]
 
 #[path = "lib.rs"]
 mod testbed;
 
+mod demo;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -30,11 +35,13 @@ const NAME: &str = "demo";
 const USAGE: &str = "\
 testbed [--name NAME] VERB
 
-  up [--nodes N] [--zones A,B,C] [--operator] [--api-server-flag=--FLAG]... [--controller-manager-flag=--FLAG]...
-                             start a Kubernetes that stays; 1 node where none is asked for, 0 for a control plane only
+  up [--nodes N] [--zones A,B,C] [--operator]
+     [--api-server-flag=--FLAG]... [--controller-manager-flag=--FLAG]...
+                             start a Kubernetes that stays, of 1 node where no number is given;
+                             with 0 it is a control plane only
   down                       end it without a trace
   list                       the testbeds that run here
-  demo                       up, the operator from its release manifest, the sample cluster, some keys
+  demo                       up, the operator from its release manifest, the sample cluster, keys
   shell                      a shell in it with kubectl, valkey-cli and the cluster's names
   run COMMAND...             the same for one command
   kubeconfig                 the path of an administrator's kubeconfig, valid also outside
@@ -76,10 +83,12 @@ fn perform(name: &str, words: &[&str]) -> Result<(), Error> {
             Ok(())
         }
         ["list"] => {
-            machine::running().iter().for_each(|name| println!("{name}"));
+            for name in machine::running() {
+                println!("{name}");
+            }
             Ok(())
         }
-        ["demo"] => Ok(()),
+        ["demo"] => demo::run(name),
         ["shell"] => shell(name),
         ["run", command @ ..] if !command.is_empty() => {
             let mut command = Testbed::attach(name)?.command(command);
@@ -106,7 +115,7 @@ fn perform(name: &str, words: &[&str]) -> Result<(), Error> {
         ["node", fault @ ..] => node(&Testbed::attach(name)?, fault),
         ["part", fault @ ..] => part(&Testbed::attach(name)?, fault),
         ["pod", fault @ ..] => pod(&Testbed::attach(name)?, fault),
-        ["help" | "--help" | "-h"] => {
+        ["help" | "--help" | "-h", ..] => {
             print!("{USAGE}");
             Ok(())
         }
@@ -123,7 +132,9 @@ fn up(name: &str, words: &[&str]) -> Result<(), Error> {
     let mut with_operator = false;
     let mut rest = words;
     while let [word, others @ ..] = rest {
-        let (flag, joined) = word.split_once('=').map_or((*word, None), |(a, b)| (a, Some(b)));
+        let (flag, joined) = word
+            .split_once('=')
+            .map_or((*word, None), |(a, b)| (a, Some(b)));
         rest = others;
         if flag == "--operator" && joined.is_none() {
             with_operator = true;
@@ -155,8 +166,10 @@ fn up(name: &str, words: &[&str]) -> Result<(), Error> {
 fn shell(name: &str) -> Result<(), Error> {
     let testbed = Testbed::attach(name)?;
     let mut shell = testbed.command(["bash", "--norc", "-i"]);
-    shell.env("PS1", format!("({name}) \\w $ ")).stdin(std::process::Stdio::inherit());
-    say("kubectl and valkey-cli are here; names like my-cluster.demo.svc.cluster.local resolve; leave with exit");
+    shell
+        .env("PS1", format!("({name}) \\w $ "))
+        .stdin(std::process::Stdio::inherit());
+    say("kubectl and valkey-cli are here, names like my-cluster.demo.svc resolve; leave with exit");
     Err(replaced(&mut shell))
 }
 
@@ -227,7 +240,11 @@ fn pod(testbed: &Testbed, words: &[&str]) -> Result<(), Error> {
         "kill" => Signal::Kill,
         _ => return Err(usage(words)),
     };
-    testbed.pod_signal(&PodName { namespace, name }, process.first().copied(), signal)
+    testbed.pod_signal(
+        &PodName { namespace, name },
+        process.first().copied(),
+        signal,
+    )
 }
 
 /// The operator that the same build made.
@@ -237,12 +254,18 @@ fn operator_binary() -> Result<PathBuf, Error> {
         path: "this program".into(),
         source,
     })?;
-    let binary = own.parent().and_then(Path::parent).map(|build| build.join("valkey-operator"));
+    let binary = own
+        .parent()
+        .and_then(Path::parent)
+        .map(|build| build.join("valkey-operator"));
     binary.filter(|path| path.exists()).ok_or_else(|| {
         Error::Refused("the operator is not built: run cargo build --bins first".to_owned())
     })
 }
 
 fn usage(words: &[&str]) -> Error {
-    Error::Refused(format!("{:?} is not understood\n\n{USAGE}", words.join(" ")))
+    Error::Refused(format!(
+        "{:?} is not understood\n\n{USAGE}",
+        words.join(" ")
+    ))
 }

@@ -1,9 +1,11 @@
 //! The addresses of a testbed and the wires between its parts.
 //!
-//! Each testbed has one block 10.N.0.0/16, with a free N between 130 and 249: nodes in 10.N.0.0/24 on one bridge, Services
-//! in 10.N.16.0/20, the pods of node i in 10.N.(128+i).0/24. The machine outside has one network device into the testbed
-//! and one route to that block, so that a test reaches the API server and every pod by the very addresses that are used
-//! inside. Device and route vanish with the testbed's namespace. Service addresses are answered on nodes and in pods only.
+//! Each testbed has one block 10.N.0.0/16, with a free N between 130 and 249: nodes in 10.N.0.0/24
+//! on one bridge, Services in 10.N.16.0/20, the pods of node i in 10.N.(128+i).0/24. The machine
+//! outside has one network device into the testbed and one route to that block, so that a test
+//! reaches the API server and every pod by the very addresses that are used inside. Device and
+//! route vanish with the testbed's namespace. Service addresses are answered on nodes and in pods
+//! only.
 //!
 //! Never takes a block that the machine's routes or another testbed use.
 
@@ -85,33 +87,63 @@ pub(crate) fn take_block(machine: &Machine) -> Result<Block, Error> {
         if used.contains(&format!(" 10.{number}.")) || used.contains(&format!("\n10.{number}.")) {
             continue;
         }
-        // The name of the device is the claim: of two testbeds that start together, one fails here and tries the next.
+        // The name of the device is the claim: of two testbeds that start together, one fails here
+        // and tries the next.
         match machine.give_device(&block.outside_device(), "outside") {
             Ok(()) => return connect(machine, block).map(|()| block),
             Err(Error::Failed { output, .. }) if output.contains("File exists") => {}
             Err(error) => return Err(error),
         }
     }
-    Err(Error::Refused("no block 10.N.0.0/16 is free on this machine".to_owned()))
+    Err(Error::Refused(
+        "no block 10.N.0.0/16 is free on this machine".to_owned(),
+    ))
 }
 
 fn connect(machine: &Machine, block: Block) -> Result<(), Error> {
     let device = block.outside_device();
     let (here, there) = (block.outside_address(), block.inside_address());
-    machine.run(["ip", "address", "add", &format!("{there}/30"), "dev", "outside"])?;
+    machine.run([
+        "ip",
+        "address",
+        "add",
+        &format!("{there}/30"),
+        "dev",
+        "outside",
+    ])?;
     machine.run(["ip", "link", "set", "outside", "up"])?;
-    run(["ip", "address", "add", &format!("{here}/30"), "dev", &device])?;
+    run([
+        "ip",
+        "address",
+        "add",
+        &format!("{here}/30"),
+        "dev",
+        &device,
+    ])?;
     run(["ip", "link", "set", &device, "up"])?;
-    run(["ip", "route", "add", &block.whole(), "via", &there, "dev", &device])?;
+    run([
+        "ip",
+        "route",
+        "add",
+        &block.whole(),
+        "via",
+        &there,
+        "dev",
+        &device,
+    ])?;
     machine.run(["ip", "link", "add", "bridge", "type", "bridge"])?;
     let gateway = format!("{}/24", block.gateway());
     machine.run(["ip", "address", "add", &gateway, "dev", "bridge"])?;
     machine.run(["ip", "link", "set", "bridge", "up"])?;
-    say(&format!("network {} is reached through device {device}", block.whole()));
+    say(&format!(
+        "network {} is reached through device {device}",
+        block.whole()
+    ));
     Ok(())
 }
 
-/// A network namespace for the node, with an address on the bridge and routes to every other node's pods.
+/// A network namespace for the node, with an address on the bridge and routes to every other node's
+/// pods.
 pub(crate) fn add_node(
     machine: &Machine,
     block: Block,
@@ -124,7 +156,9 @@ pub(crate) fn add_node(
     let gateway = block.gateway();
     let inside = |words: &[&str]| machine.run(["ip", "-netns", node].iter().chain(words));
     machine.run(["ip", "netns", "add", node])?;
-    let pair = ["ip", "link", "add", &device, "type", "veth", "peer", "name", "eth0"];
+    let pair = [
+        "ip", "link", "add", &device, "type", "veth", "peer", "name", "eth0",
+    ];
     machine.run(pair.into_iter().chain(["netns", node]))?;
     machine.run(["ip", "link", "set", &device, "master", "bridge", "up"])?;
     inside(&["address", "add", &address, "dev", "eth0"])?;
@@ -132,12 +166,31 @@ pub(crate) fn add_node(
     inside(&["link", "set", "lo", "up"])?;
     inside(&["route", "add", "default", "via", &gateway])?;
     for other in (1..=nodes).filter(|other| *other != index) {
-        inside(&["route", "add", &block.pods_of(other), "via", &block.node(other)])?;
+        inside(&[
+            "route",
+            "add",
+            &block.pods_of(other),
+            "via",
+            &block.node(other),
+        ])?;
     }
-    machine.run(["ip", "route", "add", &block.pods_of(index), "via", &block.node(index)])?;
+    machine.run([
+        "ip",
+        "route",
+        "add",
+        &block.pods_of(index),
+        "via",
+        &block.node(index),
+    ])?;
     let forward = "net.ipv4.ip_forward=1";
     machine
-        .run(["nsenter", &format!("--net=/run/netns/{node}"), "sysctl", "-qw", forward])
+        .run([
+            "nsenter",
+            &format!("--net=/run/netns/{node}"),
+            "sysctl",
+            "-qw",
+            forward,
+        ])
         .map(drop)
 }
 
@@ -179,19 +232,30 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
         Some(_) => &["--dport", "--sport"],
     };
     for end in ends {
-        // The raw table comes before connection tracking, so that established connections are cut as well.
+        // The raw table comes before connection tracking, so that established connections are cut
+        // as well.
         let come = ["raw", "--append", "PREROUTING", "--in-interface", "eth0"];
-        let go = ["mangle", "--append", "POSTROUTING", "--out-interface", "eth0"];
-        for (passed_over, place, side) in
-            [(Direction::Out, come, "--source"), (Direction::In, go, "--destination")]
-        {
+        let go = [
+            "mangle",
+            "--append",
+            "POSTROUTING",
+            "--out-interface",
+            "eth0",
+        ];
+        for (passed_over, place, side) in [
+            (Direction::Out, come, "--source"),
+            (Direction::In, go, "--destination"),
+        ] {
             if cut.direction == passed_over {
                 continue;
             }
             let mut words = vec!["--table"];
             words.extend(place);
             words.extend(peer.iter().flat_map(|peer| [side, peer]));
-            words.extend(port.iter().flat_map(|port| ["--protocol", "tcp", *end, port]));
+            words.extend(
+                port.iter()
+                    .flat_map(|port| ["--protocol", "tcp", *end, port]),
+            );
             words.extend(["--jump", "DROP"]);
             iptables(machine, node, &words)?;
         }
@@ -210,7 +274,9 @@ pub(crate) fn heal(machine: &Machine, node: &str) -> Result<(), Error> {
 /// Pulls the node's plug, or puts it back.
 pub(crate) fn set_plugged(machine: &Machine, node: &str, plugged: bool) -> Result<(), Error> {
     let state = if plugged { "up" } else { "down" };
-    machine.run(["ip", "link", "set", &node_device(node), state]).map(drop)
+    machine
+        .run(["ip", "link", "set", &node_device(node), state])
+        .map(drop)
 }
 
 fn node_device(node: &str) -> String {

@@ -1,4 +1,5 @@
-//! A node: a network namespace with a containerd, a kubelet and a kube-proxy of its own, and what can befall it.
+//! A node: a network namespace with a containerd, a kubelet and a kube-proxy of its own, and what
+//! can befall it.
 //! Never shares a store or a socket with another node.
 
 use std::fs;
@@ -24,7 +25,7 @@ use super::pki::Holder;
 use super::pki::Pki;
 
 /// A containerd answers within a second; the rest is a machine under load.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// The processes of a node end at once when they are killed.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -103,7 +104,10 @@ pub(crate) fn start_agents(
         pod_network(&directory, &block.pods_of(node.index)).to_string(),
     )?;
     let config = directory.join("kubelet.json");
-    write(&config, kubelet_config(machine, node, pki, block).to_string())?;
+    write(
+        &config,
+        kubelet_config(machine, node, pki, block).to_string(),
+    )?;
     let mut words = vec![
         "kubelet".to_owned(),
         format!("--config={}", config.display()),
@@ -139,7 +143,8 @@ pub(crate) fn start_agents(
     })
 }
 
-/// Stops every process of the node where it stands, as a hung machine does: it neither works nor closes connections.
+/// Stops every process of the node where it stands, as a hung machine does: it neither works nor
+/// closes connections.
 pub(crate) fn pause(machine: &Machine, node: &Node) -> Result<(), Error> {
     freeze(machine, node, true)
 }
@@ -148,7 +153,8 @@ pub(crate) fn resume(machine: &Machine, node: &Node) -> Result<(), Error> {
     freeze(machine, node, false)
 }
 
-/// Ends every process of the node at once, containers included, and takes it off the network, as a power failure does.
+/// Ends every process of the node at once, containers included, and takes it off the network, as a
+/// power failure does.
 pub(crate) fn kill(machine: &Machine, node: &Node) -> Result<(), Error> {
     network::set_plugged(machine, &node.name, false)?;
     freeze(machine, node, false)?;
@@ -158,17 +164,22 @@ pub(crate) fn kill(machine: &Machine, node: &Node) -> Result<(), Error> {
             return Ok(Look::Came(()));
         }
         // One of them may have ended in between; the next look decides.
-        let kill = ["kill", "-KILL"].map(str::to_owned).into_iter().chain(pids.clone());
-        if run(kill).is_err() {}
+        let kill = ["kill", "-KILL"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(pids.clone());
+        drop(run(kill));
         Ok(Look::NotYet(format!("processes {}", pids.join(" "))))
     })
 }
 
-/// Starts a node that was killed; its containers are gone, its images and its kubelet's files are not.
+/// Starts a node that was killed; its containers are gone, its images and its kubelet's files are
+/// not.
 pub(crate) fn start_again(machine: &Machine, node: &Node) -> Result<(), Error> {
     // A starting machine has nothing mounted.
     let directory = node.directory(machine).display().to_string();
-    let unmount = "grep -o \" $1/[^ ]*\" /proc/mounts | sort --reverse | xargs --no-run-if-empty umount --lazy";
+    let unmount = "grep -o \" $1/[^ ]*\" /proc/mounts | sort --reverse \
+                   | xargs --no-run-if-empty umount --lazy";
     machine.run(["bash", "-c", unmount, "bash", &directory])?;
     network::set_plugged(machine, &node.name, true)?;
     machine.start_again(&node.daemon("containerd"))?;
@@ -178,14 +189,13 @@ pub(crate) fn start_again(machine: &Machine, node: &Node) -> Result<(), Error> {
 }
 
 /// The process ids, as seen from outside, of one container of the node.
-pub(crate) fn container_processes(
-    machine: &Machine,
-    node: &Node,
-    container: &str,
-) -> Vec<String> {
+pub(crate) fn container_processes(machine: &Machine, node: &Node, container: &str) -> Vec<String> {
     let mut pids = Vec::new();
     for cgroup in tree(&tracking_cgroup(machine, node)) {
-        if cgroup.components().any(|part| part.as_os_str() == container) {
+        if cgroup
+            .components()
+            .any(|part| part.as_os_str() == container)
+        {
             pids.extend(pids_of(&cgroup));
         }
     }
@@ -193,7 +203,10 @@ pub(crate) fn container_processes(
 }
 
 fn processes(machine: &Machine, node: &Node) -> Vec<String> {
-    tree(&tracking_cgroup(machine, node)).iter().flat_map(|cgroup| pids_of(cgroup)).collect()
+    tree(&tracking_cgroup(machine, node))
+        .iter()
+        .flat_map(|cgroup| pids_of(cgroup))
+        .collect()
 }
 
 fn pids_of(cgroup: &Path) -> Vec<String> {
@@ -215,10 +228,13 @@ fn tree(root: &Path) -> Vec<PathBuf> {
 /// The node's control group in the hierarchy that can freeze, which has every process of the node.
 fn tracking_cgroup(machine: &Machine, node: &Node) -> PathBuf {
     let roots = machine.cgroups();
-    let freezer = roots.iter().find(|root| {
-        root.join("freezer.state").exists() || root.join("cgroup.freeze").exists()
-    });
-    let root = freezer.or_else(|| roots.first()).cloned().unwrap_or_default();
+    let freezer = roots
+        .iter()
+        .find(|root| root.join("freezer.state").exists() || root.join("cgroup.freeze").exists());
+    let root = freezer
+        .or_else(|| roots.first())
+        .cloned()
+        .unwrap_or_default();
     root.join(&node.name)
 }
 
@@ -226,7 +242,10 @@ fn freeze(machine: &Machine, node: &Node, frozen: bool) -> Result<(), Error> {
     let cgroup = tracking_cgroup(machine, node);
     let version_1 = cgroup.join("freezer.state");
     if !version_1.exists() {
-        write(&cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        write(
+            &cgroup.join("cgroup.freeze"),
+            if frozen { "1" } else { "0" },
+        )?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
         return reads(&cgroup.join("cgroup.events"), wanted);
     }
@@ -236,14 +255,18 @@ fn freeze(machine: &Machine, node: &Node, frozen: bool) -> Result<(), Error> {
 }
 
 fn reads(path: &Path, wanted: &str) -> Result<(), Error> {
-    wait_for(&format!("{wanted} in {}", path.display()), END_LIMIT, || {
-        let state = super::command::read(path)?;
-        Ok(if state.contains(wanted) {
-            Look::Came(())
-        } else {
-            Look::NotYet(state)
-        })
-    })
+    wait_for(
+        &format!("{wanted} in {}", path.display()),
+        END_LIMIT,
+        || {
+            let state = super::command::read(path)?;
+            Ok(if state.contains(wanted) {
+                Look::Came(())
+            } else {
+                Look::NotYet(state)
+            })
+        },
+    )
 }
 
 fn wait_for_runtime(machine: &Machine, node: &Node) -> Result<(), Error> {

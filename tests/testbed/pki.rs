@@ -45,9 +45,14 @@ impl Pki {
         };
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "testbed");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "testbed");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let certificate = params.self_signed(&key).map_err(failed)?;
         write(&directory.join("ca.crt"), certificate.pem())?;
         secret(&directory.join("ca.key"), &key.serialize_pem())?;
@@ -67,13 +72,19 @@ impl Pki {
         };
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(holder.hosts.clone()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, holder.common_name);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, holder.common_name);
         if !holder.organization.is_empty() {
-            params.distinguished_name.push(DnType::OrganizationName, holder.organization);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, holder.organization);
         }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         write(&self.file(holder.file, "crt"), certificate.pem())?;
         secret(&self.file(holder.file, "key"), &key.serialize_pem())

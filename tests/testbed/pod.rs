@@ -26,17 +26,29 @@ pub(crate) struct Process {
 
 /// Every process of the pod's containers.
 pub(crate) fn processes(testbed: &Testbed, pod: &PodName<'_>) -> Result<Vec<Process>, Error> {
-    let words = ["get", "pod", "--namespace", pod.namespace, pod.name, "--output", "json"];
+    let words = [
+        "get",
+        "pod",
+        "--namespace",
+        pod.namespace,
+        pod.name,
+        "--output",
+        "json",
+    ];
     let text = testbed.kubectl(words)?;
     let what = format!("pod {}/{}", pod.namespace, pod.name);
-    let pod: Value =
-        serde_json::from_str(&text).map_err(|source| Error::Json { what: what.clone(), source })?;
-    let node_name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let pod: Value = serde_json::from_str(&text).map_err(|source| Error::Json {
+        what: what.clone(),
+        source,
+    })?;
+    let node_name = text_at(&pod, "/spec/nodeName");
     let node = testbed.node(node_name)?;
-    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let statuses = pod
+        .pointer("/status/containerStatuses")
+        .and_then(Value::as_array);
     let mut processes = Vec::new();
-    for status in statuses {
-        let id = status["containerID"].as_str().unwrap_or_default();
+    for status in statuses.into_iter().flatten() {
+        let id = text_at(status, "/containerID");
         let Some(id) = id.strip_prefix("containerd://") else {
             continue;
         };
@@ -47,7 +59,9 @@ pub(crate) fn processes(testbed: &Testbed, pod: &PodName<'_>) -> Result<Vec<Proc
         }
     }
     if processes.is_empty() {
-        return Err(Error::Refused(format!("{what} has no process on {node_name:?}")));
+        return Err(Error::Refused(format!(
+            "{what} has no process on {node_name:?}"
+        )));
     }
     Ok(processes)
 }
@@ -67,5 +81,16 @@ pub(crate) fn signal(
         )));
     }
     let pids = processes.into_iter().map(|process| process.pid);
-    run(["kill", signal.flag()].map(str::to_owned).into_iter().chain(pids)).map(drop)
+    run(["kill", signal.flag()]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(pids))
+    .map(drop)
+}
+
+fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }

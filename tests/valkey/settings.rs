@@ -97,8 +97,21 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts one, or tells what it said when it ended.
-    fn start(resolved: &Resolved) -> Result<Self, String> {
+    /// Starts one that must live.
+    fn start(resolved: &Resolved) -> Self {
+        let mut server = Self::launch(resolved);
+        assert!(server.answers(), "{}", server.log());
+        server
+    }
+
+    /// Starts one that must end, and tells what it said.
+    fn refusal(resolved: &Resolved) -> String {
+        let mut server = Self::launch(resolved);
+        assert!(!server.answers(), "it lives");
+        server.log()
+    }
+
+    fn launch(resolved: &Resolved) -> Self {
         // The bus listens 10000 higher. No two servers of these tests try one port.
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
         let next = || PORT.fetch_add(1, Ordering::Relaxed);
@@ -117,19 +130,27 @@ impl Server {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut server = Self {
+        Self {
             process,
             directory,
             port,
-        };
+        }
+    }
+
+    /// Whether it takes connections before it ends.
+    fn answers(&mut self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if server.process.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                return Err(fs::read_to_string(server.directory.join("log")).unwrap());
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            if self.process.try_wait().unwrap().is_some() || Instant::now() > deadline {
+                return false;
             }
             std::thread::yield_now();
         }
-        Ok(server)
+        true
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap()
     }
 
     /// A connection, logged in if a user is named.
@@ -182,10 +203,12 @@ struct Connection(BufReader<TcpStream>);
 impl Connection {
     /// The reply, arrays joined by line breaks.
     fn call(&mut self, words: &[&str]) -> String {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
+        let head = format!("*{}\r\n", words.len());
+        let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+        let request = words
+            .iter()
+            .map(bulk)
+            .fold(head, |request, bulk| request + &bulk);
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         self.reply()
     }
@@ -223,156 +246,161 @@ impl Connection {
 }
 
 /// Asks a server for every directive of a table of `(written name, value, directive, what CONFIG GET tells)`.
-fn check(table: &[(&str, &str, &str, &str)]) {
+fn check(table: &[Row<'_>]) {
     let valkey = table
         .iter()
         .map(|(name, value, ..)| ((*name).to_owned(), json!(value)))
         .collect();
     let resolved = resolved(&Value::Object(valkey), &json!([]), &json!({}));
-    let server = Server::start(&resolved).unwrap();
+    let server = Server::start(&resolved);
     let mut connection = server.connect(None);
     for (name, value, directive, expected) in table {
         assert_eq!(connection.config(directive), *expected, "{name} {value:?}");
     }
 }
 
+/// One directive: how it is written, its value, how it is asked for and what is told.
+type Row<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+const MEANT: &[Row<'_>] = &[
+    ("save", "3600 1 300 100", "save", "3600 1 300 100"),
+    (
+        "notify-keyspace-events",
+        "KEA",
+        "notify-keyspace-events",
+        "AKE",
+    ),
+    (
+        "client-output-buffer-limit",
+        "normal 0 0 0 replica 512mb 128mb 60 pubsub 32mb 8mb 60",
+        "client-output-buffer-limit",
+        "normal 0 0 0 slave 536870912 134217728 60 pubsub 33554432 8388608 60",
+    ),
+    ("MaxMemory", "100mb", "maxmemory", "104857600"),
+    (
+        "maxmemory-policy",
+        "allkeys-lru",
+        "maxmemory-policy",
+        "allkeys-lru",
+    ),
+    ("maxmemory-clients", "10%", "maxmemory-clients", "10%"),
+    ("requirepass", HARD, "requirepass", HARD),
+    ("availability-zone", HARD, "availability-zone", HARD),
+    (
+        "syslog-ident",
+        "#not a comment",
+        "syslog-ident",
+        "#not a comment",
+    ),
+    (
+        "replica-announce-ip",
+        "trailing space ",
+        "replica-announce-ip",
+        "trailing space ",
+    ),
+    (
+        "proc-title-template",
+        "\"{title}\" 'x'",
+        "proc-title-template",
+        "\"{title}\" 'x'",
+    ),
+    ("tls-ciphers", "A:B \\ C", "tls-ciphers", "A:B \\ C"),
+    (
+        "tls-protocols",
+        "TLSv1.2 TLSv1.3",
+        "tls-protocols",
+        "TLSv1.2 TLSv1.3",
+    ),
+    ("slave-priority", "7", "replica-priority", "7"),
+    ("min-slaves-max-lag", "11", "min-replicas-max-lag", "11"),
+    ("Lua-Time-Limit", "4000", "busy-reply-threshold", "4000"),
+    (
+        "slowlog-log-slower-than",
+        "-1",
+        "commandlog-execution-slower-than",
+        "-1",
+    ),
+    ("slowlog-max-len", "64", "slowlog-max-len", "64"),
+    (
+        "hash-max-ziplist-entries",
+        "100",
+        "hash-max-listpack-entries",
+        "100",
+    ),
+    (
+        "list-max-ziplist-size",
+        "-3",
+        "list-max-listpack-size",
+        "-3",
+    ),
+    (
+        "latency-tracking-info-percentiles",
+        "50 99 99.9",
+        "latency-tracking-info-percentiles",
+        "50 99 99.9",
+    ),
+    (
+        "oom-score-adj-values",
+        "0 200 800",
+        "oom-score-adj-values",
+        "0 200 800",
+    ),
+    (
+        "shutdown-on-sigterm",
+        "nosave failover",
+        "shutdown-on-sigterm",
+        "nosave failover",
+    ),
+    (
+        "shutdown-on-sigint",
+        "default",
+        "shutdown-on-sigint",
+        "default",
+    ),
+    ("repl-backlog-size", "1mb", "repl-backlog-size", "1048576"),
+    ("HZ", "50", "hz", "50"),
+    ("appendonly", "yes", "appendonly", "yes"),
+    ("io-threads", "2", "io-threads", "2"),
+    (
+        "bind-source-addr",
+        "127.0.0.1",
+        "bind-source-addr",
+        "127.0.0.1",
+    ),
+    ("loglevel", "warning", "loglevel", "warning"),
+    ("timeout", "0", "timeout", "0"),
+    ("acllog-max-len", "0", "acllog-max-len", "0"),
+    (
+        "stream-node-max-bytes",
+        "4kb",
+        "stream-node-max-bytes",
+        "4096",
+    ),
+    ("dbfilename", "dump file.rdb", "dbfilename", "dump file.rdb"),
+    // Ours win.
+    ("masteruser", "bob", "primaryuser", "_momento_repl"),
+    ("MasterAuth", "x", "primaryauth", PASSWORD),
+    ("PRIMARYAUTH", "y", "masterauth", PASSWORD),
+    (
+        "Cluster-Slave-Validity-Factor",
+        "0",
+        "cluster-replica-validity-factor",
+        "10",
+    ),
+    ("CLUSTER-NODE-TIMEOUT", "1", "cluster-node-timeout", "5000"),
+    ("Protected-Mode", "yes", "protected-mode", "no"),
+    ("cluster-databases", "16", "cluster-databases", "1"),
+    (
+        "cluster-announce-ip",
+        "10.0.0.1",
+        "cluster-announce-ip",
+        "127.0.0.1",
+    ),
+];
+
 #[test]
 fn a_server_has_what_its_user_meant() {
-    check(&[
-        ("save", "3600 1 300 100", "save", "3600 1 300 100"),
-        (
-            "notify-keyspace-events",
-            "KEA",
-            "notify-keyspace-events",
-            "AKE",
-        ),
-        (
-            "client-output-buffer-limit",
-            "normal 0 0 0 replica 512mb 128mb 60 pubsub 32mb 8mb 60",
-            "client-output-buffer-limit",
-            "normal 0 0 0 slave 536870912 134217728 60 pubsub 33554432 8388608 60",
-        ),
-        ("MaxMemory", "100mb", "maxmemory", "104857600"),
-        (
-            "maxmemory-policy",
-            "allkeys-lru",
-            "maxmemory-policy",
-            "allkeys-lru",
-        ),
-        ("maxmemory-clients", "10%", "maxmemory-clients", "10%"),
-        ("requirepass", HARD, "requirepass", HARD),
-        ("availability-zone", HARD, "availability-zone", HARD),
-        (
-            "syslog-ident",
-            "#not a comment",
-            "syslog-ident",
-            "#not a comment",
-        ),
-        (
-            "replica-announce-ip",
-            "trailing space ",
-            "replica-announce-ip",
-            "trailing space ",
-        ),
-        (
-            "proc-title-template",
-            "\"{title}\" 'x'",
-            "proc-title-template",
-            "\"{title}\" 'x'",
-        ),
-        ("tls-ciphers", "A:B \\ C", "tls-ciphers", "A:B \\ C"),
-        (
-            "tls-protocols",
-            "TLSv1.2 TLSv1.3",
-            "tls-protocols",
-            "TLSv1.2 TLSv1.3",
-        ),
-        ("slave-priority", "7", "replica-priority", "7"),
-        ("min-slaves-max-lag", "11", "min-replicas-max-lag", "11"),
-        ("Lua-Time-Limit", "4000", "busy-reply-threshold", "4000"),
-        (
-            "slowlog-log-slower-than",
-            "-1",
-            "commandlog-execution-slower-than",
-            "-1",
-        ),
-        ("slowlog-max-len", "64", "slowlog-max-len", "64"),
-        (
-            "hash-max-ziplist-entries",
-            "100",
-            "hash-max-listpack-entries",
-            "100",
-        ),
-        (
-            "list-max-ziplist-size",
-            "-3",
-            "list-max-listpack-size",
-            "-3",
-        ),
-        (
-            "latency-tracking-info-percentiles",
-            "50 99 99.9",
-            "latency-tracking-info-percentiles",
-            "50 99 99.9",
-        ),
-        (
-            "oom-score-adj-values",
-            "0 200 800",
-            "oom-score-adj-values",
-            "0 200 800",
-        ),
-        (
-            "shutdown-on-sigterm",
-            "nosave failover",
-            "shutdown-on-sigterm",
-            "nosave failover",
-        ),
-        (
-            "shutdown-on-sigint",
-            "default",
-            "shutdown-on-sigint",
-            "default",
-        ),
-        ("repl-backlog-size", "1mb", "repl-backlog-size", "1048576"),
-        ("HZ", "50", "hz", "50"),
-        ("appendonly", "yes", "appendonly", "yes"),
-        ("io-threads", "2", "io-threads", "2"),
-        (
-            "bind-source-addr",
-            "127.0.0.1",
-            "bind-source-addr",
-            "127.0.0.1",
-        ),
-        ("loglevel", "warning", "loglevel", "warning"),
-        ("timeout", "0", "timeout", "0"),
-        ("acllog-max-len", "0", "acllog-max-len", "0"),
-        (
-            "stream-node-max-bytes",
-            "4kb",
-            "stream-node-max-bytes",
-            "4096",
-        ),
-        ("dbfilename", "dump file.rdb", "dbfilename", "dump file.rdb"),
-        // Ours win.
-        ("masteruser", "bob", "primaryuser", "_momento_repl"),
-        ("MasterAuth", "x", "primaryauth", PASSWORD),
-        ("PRIMARYAUTH", "y", "masterauth", PASSWORD),
-        (
-            "Cluster-Slave-Validity-Factor",
-            "0",
-            "cluster-replica-validity-factor",
-            "10",
-        ),
-        ("CLUSTER-NODE-TIMEOUT", "1", "cluster-node-timeout", "5000"),
-        ("Protected-Mode", "yes", "protected-mode", "no"),
-        ("cluster-databases", "16", "cluster-databases", "1"),
-        (
-            "cluster-announce-ip",
-            "10.0.0.1",
-            "cluster-announce-ip",
-            "127.0.0.1",
-        ),
-    ]);
+    check(MEANT);
 }
 
 #[test]
@@ -442,7 +470,7 @@ fn our_defaults_and_every_character() {
 #[test]
 fn a_renamed_command_is_renamed() {
     let valkey = json!({ "Rename-Command": "FLUSHALL \"\"" });
-    let server = Server::start(&resolved(&valkey, &json!([]), &json!({}))).unwrap();
+    let server = Server::start(&resolved(&valkey, &json!([]), &json!({})));
     assert!(
         server
             .connect(None)
@@ -462,12 +490,41 @@ fn what_a_server_does_not_take_ends_it() {
         (json!({ "user": "bob on" }), "users defined in valkey.conf"),
         (json!({ "replicaof": "10.0.0.1 6379" }), "replicaof"),
     ] {
-        let error = Server::start(&resolved(&valkey, &json!([]), &json!({})))
-            .err()
-            .unwrap();
+        let error = Server::refusal(&resolved(&valkey, &json!([]), &json!({})));
         assert!(error.contains(said), "{valkey}: {error}");
     }
 }
+
+/// A user and a command, and whether the one may do the other.
+const MAY: &[(&[&str], bool)] = &[
+    (&["admin", "SET", "any", "v"], true),
+    (&["admin", "PUBLISH", "any", "v"], true),
+    (&["ann", "SET", "batch:1", "v"], true),
+    (&["ann", "GET", "in:1"], true),
+    (&["ann", "SET", "in:1", "v"], false),
+    (&["ann", "SET", "out:1", "v"], true),
+    (&["ann", "GET", "out:1"], false),
+    (&["ann", "GET", "metrics:1"], true),
+    (&["ann", "SET", "metrics:1", "v"], false),
+    (&["ann", "GET", "(odd)"], true),
+    (&["ann", "GET", "back\\slash)"], true),
+    (&["ann", "GET", "(open"], true),
+    (&["ann", "GET", "odd"], false),
+    (&["ann", "GET", "x"], true),
+    (&["ann", "SET", "x", "v"], false),
+    (&["ann", "PUBLISH", "news.1", "v"], true),
+    (&["ann", "PUBLISH", "other", "v"], false),
+    (&["ann", "SUBSCRIBE", "news.1"], false),
+    (&["_momento_repl", "SET", "k", "v"], true),
+    (
+        &["_momento_repl", "MIGRATE", "h", "1", "k", "0", "1"],
+        false,
+    ),
+    (&["_momento_repl", "PUBLISH", "c", "m"], false),
+    (&["_momento_operator", "CONFIG", "SET", "hz", "10"], true),
+    (&["_momento_operator", "CONFIG", "GET", "hz"], false),
+    (&["default", "GET", "k"], false),
+];
 
 #[test]
 fn bindings_give_exactly_what_they_say() {
@@ -498,7 +555,7 @@ fn bindings_give_exactly_what_they_say() {
     ]);
     // Channels must stay shut even where the server opens them to everybody by default.
     let valkey = json!({ "acl-pubsub-default": "allchannels" });
-    let server = Server::start(&resolved(&valkey, &acl, &roles)).unwrap();
+    let server = Server::start(&resolved(&valkey, &acl, &roles));
 
     assert!(server.connect(None).call(&["PING"]).starts_with("NOAUTH"));
     let mut operator = server.connect(Some(("_momento_operator", PASSWORD)));
@@ -522,37 +579,9 @@ fn bindings_give_exactly_what_they_say() {
     }
 
     let mut admin = server.connect(Some(("admin", "secret")));
-    for (words, allowed) in [
-        (&["admin", "SET", "any", "v"][..], true),
-        (&["admin", "PUBLISH", "any", "v"], true),
-        (&["ann", "SET", "batch:1", "v"], true),
-        (&["ann", "GET", "in:1"], true),
-        (&["ann", "SET", "in:1", "v"], false),
-        (&["ann", "SET", "out:1", "v"], true),
-        (&["ann", "GET", "out:1"], false),
-        (&["ann", "GET", "metrics:1"], true),
-        (&["ann", "SET", "metrics:1", "v"], false),
-        (&["ann", "GET", "(odd)"], true),
-        (&["ann", "GET", "back\\slash)"], true),
-        (&["ann", "GET", "(open"], true),
-        (&["ann", "GET", "odd"], false),
-        (&["ann", "GET", "x"], true),
-        (&["ann", "SET", "x", "v"], false),
-        (&["ann", "PUBLISH", "news.1", "v"], true),
-        (&["ann", "PUBLISH", "other", "v"], false),
-        (&["ann", "SUBSCRIBE", "news.1"], false),
-        (&["_momento_repl", "SET", "k", "v"], true),
-        (
-            &["_momento_repl", "MIGRATE", "h", "1", "k", "0", "1"],
-            false,
-        ),
-        (&["_momento_repl", "PUBLISH", "c", "m"], false),
-        (&["_momento_operator", "CONFIG", "SET", "hz", "10"], true),
-        (&["_momento_operator", "CONFIG", "GET", "hz"], false),
-        (&["default", "GET", "k"], false),
-    ] {
-        let reply = admin.call(&[&["ACL", "DRYRUN"], words].concat());
-        assert_eq!(reply == "OK", allowed, "{words:?}: {reply}");
+    for (words, allowed) in MAY {
+        let reply = admin.call(&[&["ACL", "DRYRUN"], *words].concat());
+        assert_eq!(reply == "OK", *allowed, "{words:?}: {reply}");
     }
 }
 
@@ -562,7 +591,7 @@ fn a_binding_may_be_the_default_user() {
     let acl = json!([{ "username": "default", "passwordHashes": [hash],
         "permissions": [{ "roleRef": "read", "keys": [{ "pattern": "*" }] }] }]);
     let roles = json!({ "read": { "categories": [{ "name": "read", "access": "allow" }] } });
-    let server = Server::start(&resolved(&json!({}), &acl, &roles)).unwrap();
+    let server = Server::start(&resolved(&json!({}), &acl, &roles));
     let mut connection = server.connect(None);
     assert!(connection.call(&["GET", "k"]).starts_with("NOAUTH"));
     assert_eq!(connection.call(&["AUTH", "secret"]), "OK");
