@@ -38,8 +38,14 @@ pub(super) async fn world(
     let stores = &reader.stores;
     // Nodes before pods: a pod is made before its node is stamped, so that whoever saw the stamp finds the pod.
     // Asked at once, the list of pods may be the older one, and the node looks dead.
-    let nodes =
-        many(reader, &stores.nodes, source, namespace, format!("{LABEL_INSTANCE}={name}")).await?;
+    let nodes = many(
+        reader,
+        &stores.nodes,
+        source,
+        namespace,
+        format!("{LABEL_INSTANCE}={name}"),
+    )
+    .await?;
     let (cluster, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
         many(
@@ -125,6 +131,8 @@ pub(super) async fn node(
         ),
     );
     let (pod, config_map) = (pod?, config_map?);
+    match node {
+        Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }
 }
