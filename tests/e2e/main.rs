@@ -5,15 +5,19 @@
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
+mod bootstrap;
 mod census;
 mod deletion;
 mod faults;
 mod follow;
+mod held;
+mod idle;
 mod permissions;
 mod process;
 mod restart;
 mod stage;
 mod testbed_itself;
+mod waits;
 mod world;
 
 /// Whether slow tests were asked for; says which one is skipped where they were not.

@@ -160,7 +160,7 @@ impl World {
             .collect()
     }
 
-    /// What was said of a cluster since the log had `from` lines, as message and reason.
+    /// What was said of a cluster, as message and reason.
     pub(crate) fn said_of(&self, namespace: &str, name: &str) -> Result<Vec<(String, String)>, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut said = Vec::new();
@@ -202,6 +202,13 @@ impl World {
         let mut pods = self.stage.list("Pod", namespace)?;
         pods.retain(|pod| pod["metadata"]["labels"]["app.kubernetes.io/instance"] == name);
         Ok(pods)
+    }
+
+    pub(crate) fn wait_for_state(&self, namespace: &str, name: &str, state: &str) {
+        self.until(&format!("{namespace}/{name} is {state}"), namespace, || {
+            let cluster = self.cluster(namespace, name)?;
+            if cluster["status"]["state"] == state { Ok(()) } else { Err(cluster.to_string()) }
+        });
     }
 
     /// Waits until the cluster is Active in Kubernetes and whole in the words of each Valkey process.
