@@ -148,15 +148,24 @@ fn pod_is_as_promised(wanted: &Wanted<'_>, pod: &Value) {
     let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let zones = &terms["nodeSelectorTerms"][0]["matchExpressions"][0];
     same("zones", zones, json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b", "c"]}));
-    let shard = json!({"matchLabels": {
-        "app.kubernetes.io/name": "valkey",
-        "app.kubernetes.io/instance": wanted.name,
-        "valkey.gomomento.com/shard-index": labels["valkey.gomomento.com/shard-index"],
-    }});
-    let spread = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"].map(|key| {
-        json!({"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": shard})
-    });
-    same("spread", &spec["topologySpreadConstraints"], json!(spread));
+    spread_is_as_promised(wanted, name, pod);
+}
+
+/// By host and by zone, among the pods of this cluster's shard only.
+fn spread_is_as_promised(wanted: &Wanted<'_>, name: &str, pod: &Value) {
+    let constraints = pod["spec"]["topologySpreadConstraints"].as_array().expect("constraints");
+    let keys: Vec<_> = constraints.iter().map(|one| one["topologyKey"].as_str()).collect();
+    assert_eq!(keys, [Some("kubernetes.io/hostname"), Some("topology.kubernetes.io/zone")], "{name}");
+    let labels = pod["metadata"]["labels"].as_object().expect("labels");
+    for constraint in constraints {
+        assert_eq!(constraint["maxSkew"], 1, "{name}");
+        assert_eq!(constraint["whenUnsatisfiable"], "ScheduleAnyway", "{name}");
+        let selector = &constraint["labelSelector"]["matchLabels"];
+        assert_eq!(selector["app.kubernetes.io/instance"], wanted.name);
+        assert_eq!(selector["valkey.gomomento.com/shard-index"], labels["valkey.gomomento.com/shard-index"]);
+        let mut others = selector.as_object().expect("labels").iter();
+        assert!(others.all(|(key, value)| labels.get(key) == Some(value)), "{name} counts itself");
+    }
 }
 
 fn container_is_as_promised(name: &str, container: &Value) {

@@ -189,20 +189,25 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     let world = World::up();
     world.namespace("pods");
     let wanted = |name, replicas| Wanted { namespace: "pods", name, shards: 1, replicas };
-    // Zone a is there, zone d is not; one each is asked for.
-    let zones = json!({"placement": {"zones": ["a", "d"], "zoneSpread": "required"}});
-    let (zoned, selected, unpulled) = (wanted("zoned", 2), wanted("selected", 1), wanted("unpulled", 0));
+    let testbed = &world.stage.testbed;
+    let kubectl = |words: &[&str]| testbed.kubectl(words).expect("kubectl succeeds");
+    // Zone b is there and full, zone d is not there.
+    kubectl(&["cordon", "node-2"]);
+    let zones = |zones: &[&str]| json!({"placement": {"zones": zones, "zoneSpread": "required"}});
+    let (full, zoned) = (wanted("full", 1), wanted("zoned", 1));
+    let (selected, unpulled) = (wanted("selected", 1), wanted("unpulled", 0));
     let selector = json!({"placement": {"nodeSelector": {"disk": "fast"}}});
     let tag = json!({"repository": "valkey/valkey", "tag": "9.1.99", "version": "9.1.99"});
     let config = config("new", &json!({"imageRef": "new", "resources": {"cpu": "50m", "memory": "64Mi"}}));
     world.apply_all(&[
         menu("ValkeyImage", "new", &tag),
         config,
-        zoned.manifest(&zones),
+        full.manifest(&zones(&["a", "b"])),
+        zoned.manifest(&zones(&["d"])),
         selected.manifest(&selector),
         unpulled.manifest(&json!({"configRef": "new"})),
     ]);
-    for name in [zoned.name, selected.name] {
+    for name in [full.name, zoned.name, selected.name] {
         scheduler_is_quoted(&world, name);
     }
     let pulling = |because: &str| because.contains("cannot start") && because.contains("Image");
@@ -211,15 +216,15 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
         let heard = said.iter().any(|(_, because)| pulling(because));
         if heard { Ok(()) } else { Err(format!("{said:?}")) }
     });
-    let testbed = &world.stage.testbed;
-    testbed.kubectl(["label", "node", "node-2", "disk=fast"]).expect("labelled");
+    kubectl(&["label", "node", "node-1", "disk=fast"]);
     world.wait_until_formed(&selected);
+    kubectl(&["label", "node", "node-3", "--overwrite", "topology.kubernetes.io/zone=d"]);
+    world.wait_until_formed(&zoned);
+    kubectl(&["uncordon", "node-2"]);
+    world.wait_until_formed(&full);
     let from = "docker.io/valkey/valkey:9.1.2";
     testbed.tag_image(from, "docker.io/valkey/valkey:9.1.99").expect("the image is there");
     world.wait_until_formed(&unpulled);
-    let zone = "topology.kubernetes.io/zone=d";
-    testbed.kubectl(["label", "node", "node-3", "--overwrite", zone]).expect("labelled");
-    world.wait_until_formed(&zoned);
 }
 
 /// The message that people search for, with the pod and the very words of its condition.
