@@ -8,23 +8,23 @@
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
-
+mod bootstrap;
 mod census;
 mod deletion;
 mod faults;
 mod follow;
+mod held;
+mod idle;
 mod kinds;
 mod permissions;
 mod process;
 mod restart;
 mod stage;
 mod testbed_itself;
+mod waits;
+mod world;
 
 /// Whether slow tests were asked for; says which one is skipped where they were not.
 pub(crate) fn slow(test: &str) -> bool {
-    let asked_for = std::env::var("SLOW").is_ok_and(|value| value == "1");
-    if !asked_for {
-        testbed::command::say(&format!("{test} is skipped: it is slow and SLOW is not 1"));
-    }
-    asked_for
+    stage::slow(test)
 }
