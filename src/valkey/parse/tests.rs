@@ -1,4 +1,5 @@
 //! Replies that real servers gave, replies that are odd, and a great many that are broken.
+//! Never asks a server: `tests/valkey/recordings.rs` did.
 
 use std::collections::BTreeMap;
 use std::fs;
