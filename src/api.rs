@@ -1,7 +1,10 @@
 //! The five kinds and every constant that users see.
 //! Never behaviour: what these objects mean is worked out elsewhere.
 
-#![expect(unreachable_pub, reason = "KubeSchema repeats each struct inside a function")]
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema repeats each struct inside a function"
+)]
 
 pub mod acl;
 pub mod cluster;
@@ -83,6 +86,11 @@ pub const ACL_DIR: &str = "/etc/valkey/acl";
 pub const AUTH_DIR: &str = "/etc/valkey/auth";
 /// The one container of a Valkey pod.
 pub const CONTAINER_NAME: &str = "valkey";
+
+/// The most shards a cluster may have: one for each hash slot.
+pub const SHARDS_MAX: u32 = 16_384;
+/// The most of anything that is counted without a limit of its own: what the API's integers hold.
+pub const COUNT_MAX: u32 = i32::MAX.cast_unsigned();
 
 /// The definitions of all five kinds, as `crds/crds.json` has them.
 #[must_use]
