@@ -69,9 +69,9 @@ pub const AUTH_KEY_PRIMARYAUTH: &str = "primaryauth.conf";
 pub const USER_OPERATOR: &str = "_momento_operator";
 /// The Valkey user that nodes replicate and move slots as.
 pub const USER_REPL: &str = "_momento_repl";
-/// The ACL ConfigMap's key.
+/// The key of the `ConfigMap` with the ACL file.
 pub const ACL_KEY: &str = "users.acl";
-/// A node's ConfigMap's key.
+/// The key of a node's `ConfigMap`.
 pub const CONF_KEY: &str = "valkey.conf";
 
 /// Where a pod finds the included `primaryauth` directive.

@@ -99,7 +99,7 @@ pub struct Placement {
         deserialize_with = "schema::null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
-    #[schemars(length(max = 256), inner(length(min = 1, max = 63)))]
+    #[schemars(length(max = 256), inner(length(max = 63)))]
     #[x_kube(validation = schema::ZONES)]
     pub zones: Vec<String>,
     /// How strictly a shard is spread: `bestEffort` or `required`; the operator's default where it

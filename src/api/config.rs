@@ -1,6 +1,11 @@
 //! `ValkeyConfig`: an image, resources, settings and users, inherited along `baseRef`.
 //! Never resolved here.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "each printer column says its type"
+)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;
@@ -69,7 +74,7 @@ pub struct Scheduling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Name of a PriorityClass, 1 to 253 characters.
+    /// Name of a `PriorityClass`, 1 to 253 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,

@@ -1,6 +1,11 @@
 //! `ValkeyNode`: one member of a cluster, written by the operator alone.
 //! Never edited but for its lifecycle: a pod always reflects the spec it was made from.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "each printer column says its type"
+)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -14,7 +19,7 @@ use crate::api::COUNT_MAX;
 use crate::api::cluster::Placement;
 use crate::api::schema;
 
-/// One member of a cluster, with its one pod and one ConfigMap.
+/// One member of a cluster, with its one pod and one `ConfigMap`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "valkey.gomomento.com",

@@ -52,7 +52,7 @@ pub struct CategoryRule {
     /// The category, without `@`: 1 to 64 letters, digits, hyphens and underscores, beginning with
     /// a letter.
     #[schemars(length(max = 64))]
-    #[x_kube(validation = schema::COMMAND_WORD)]
+    #[x_kube(validation = schema::CATEGORY_WORD)]
     pub name: String,
     /// `allow` or `deny`.
     pub access: Access,

@@ -101,8 +101,14 @@ pub(super) const CHANNEL_PREFIX: Rule = (
     "channel patterns must be without the & prefix: the operator adds it",
 );
 
-/// On the name of a command, a subcommand or a category.
+/// On the name of a command or a subcommand.
 pub(super) const COMMAND_WORD: Rule = (
+    "self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')",
+    "must be letters, digits, hyphens and underscores, beginning with a letter",
+);
+
+/// On the name of a category.
+pub(super) const CATEGORY_WORD: Rule = (
     "self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')",
     "must be letters, digits, hyphens and underscores, beginning with a letter, without @",
 );
@@ -326,7 +332,7 @@ fn plain(schema: &mut JSONSchemaProps) {
         .take()
         .map(|text| text.replace('\n', " "));
     if schema.format.as_deref() == Some("uint32") {
-        schema.format = Some("int32".to_owned());
+        schema.format = None;
     }
 }
 
