@@ -65,7 +65,7 @@ pub struct ValkeyClusterSpec {
     /// `secretRef` may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Annotations of every pod, at most 1024 and 256 KiB, none under `valkey.gomomento.com/`.
+    /// Annotations of every pod, at most 1024 and 256 KiB in all, none under `valkey.gomomento.com/`.
     /// Added and changed keys reach running pods in place; a removed key stays until a pod is
     /// replaced.
     #[serde(

@@ -4,7 +4,7 @@
 
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use futures::StreamExt as _;
@@ -331,10 +331,8 @@ fn unfolded(value: Value) -> Value {
                 match map.get("key") {
                     None => (0..count).map(item).collect(),
                     Some(key) => {
-                        let key = |number| match unfolded(numbered(key, number)) {
-                            Value::String(key) => key,
-                            other => panic!("{other} as a key"),
-                        };
+                        let key = key.as_str().expect("a map's key is text");
+                        let key = |number: u64| repeated(&key.replace('§', &number.to_string()));
                         (0..count)
                             .map(|number| (key(number), item(number)))
                             .collect()
@@ -406,18 +404,14 @@ fn causes(error: &Error) -> String {
         .details
         .as_ref()
         .map(|details| details.causes.as_slice());
-    let by_field: BTreeMap<_, _> = causes
+    let lines: BTreeSet<_> = causes
         .unwrap_or_default()
         .iter()
         .filter(|cause| !cause.message.contains(RULES_UNCHECKED))
-        .map(|cause| ((cause.field.as_str(), cause.message.as_str()), ()))
+        .map(|cause| format!("{}: {}", cause.field, cause.message))
         .collect();
-    if by_field.is_empty() {
+    if lines.is_empty() {
         return format!("{} {}", status.code, status.message);
     }
-    let lines: Vec<_> = by_field
-        .keys()
-        .map(|(field, message)| format!("{field}: {message}"))
-        .collect();
-    lines.join("\n")
+    lines.into_iter().collect::<Vec<_>>().join("\n")
 }
