@@ -6,3 +6,21 @@
 //! They share the nouns of `model` and never know each other. ARCHITECTURE.md has the map.
 
 pub mod api;
+pub mod model;
+
+pub mod resolve;
+
+pub mod decide;
+
+pub mod render;
+
+pub mod valkey;
+
+pub mod observe;
+
+pub mod act;
+
+pub mod controller;
+
+pub mod settings;
+pub mod telemetry;

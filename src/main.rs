@@ -1,2 +1,118 @@
-//! The operator process.
-fn main() {}
+//! The operator process: settings, logs, one client, four controllers, a graceful stop.
+//! Never decides anything about a cluster.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kube::Client;
+use operator::act::Writer;
+use operator::controller::{self, Context};
+use operator::model::chain;
+use operator::model::desired::PodPolicy;
+use operator::observe::{Reader, stores};
+use operator::settings::Settings;
+use operator::telemetry;
+use operator::valkey::client::Connector;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, info};
+
+/// The port that the contract forces on every node.
+const VALKEY_PORT: u16 = 6379;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let settings = Settings::from_environment();
+    // A refused setting must still be logged, in the form of all other logs.
+    let filter = settings
+        .as_ref()
+        .map_or("info", |settings| settings.log.as_str());
+    if let Err(failure) = telemetry::start(filter) {
+        // There is no log to say it in.
+        return fail_without_log(&*failure);
+    }
+    let result = match settings {
+        Ok(settings) => run(settings).await,
+        Err(failure) => Err(failure.into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!(error = chain::of(&*failure), "cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the log itself could not be started")]
+fn fail_without_log(failure: &(dyn std::error::Error + Send + Sync)) -> ExitCode {
+    eprintln!("RUST_LOG is not a log filter: {failure}");
+    ExitCode::FAILURE
+}
+
+async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
+    info!(version = env!("CARGO_PKG_VERSION"), ?settings, "starting");
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| "a crypto provider is installed already")?;
+    let stop = stop_on_signal()?;
+    let client = Client::try_default().await?;
+    let mut stopping = stop.clone();
+    let (stores, changes) = tokio::select! {
+        started = stores::start(&client) => started,
+        _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+    };
+    info!("watches filled");
+    let connector = Connector::new(VALKEY_PORT);
+    let clock = || {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    };
+    let reader = Reader::new(
+        client.clone(),
+        stores,
+        connector.clone(),
+        clock,
+        settings.default_zone_spread,
+    );
+    let writer = Writer::new(
+        client,
+        connector,
+        PodPolicy {
+            fixed_user: settings.fixed_user,
+        },
+    );
+    let context = || Context::new(reader.clone(), writer.clone());
+    tokio::join!(
+        controller::cluster::run(context(), changes.clusters, stop.clone()),
+        controller::node::run(
+            Context::new(reader.clone(), writer.clone()),
+            changes.nodes,
+            stop.clone()
+        ),
+        controller::acl::run(reader.clone(), writer.clone(), stop.clone()),
+        controller::tls::run(reader.clone(), stop.clone()),
+    );
+    info!("stopped");
+    Ok(())
+}
+
+/// A flag that SIGTERM and SIGINT raise: ticks under way end, no new one starts.
+fn stop_on_signal() -> Result<watch::Receiver<bool>, std::io::Error> {
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    let (raise, stop) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("stopping");
+        raise.send_replace(true);
+    });
+    Ok(stop)
+}

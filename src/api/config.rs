@@ -1,11 +1,6 @@
 //! `ValkeyConfig`: an image, resources, settings and users, inherited along `baseRef`.
 //! Never resolved here.
 
-#![expect(
-    clippy::duplicated_attributes,
-    reason = "each printer column says its type"
-)]
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;

@@ -1,11 +1,6 @@
 //! `ValkeyImage`: an image that clusters may run.
 //! Never pulled or checked by the operator: the kubelet does that.
 
-#![expect(
-    clippy::duplicated_attributes,
-    reason = "each printer column says its type"
-)]
-
 use kube::CustomResource;
 use kube::KubeSchema;
 use serde::Deserialize;

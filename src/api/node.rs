@@ -1,11 +1,6 @@
 //! `ValkeyNode`: one member of a cluster, written by the operator alone.
 //! Never edited but for its lifecycle: a pod always reflects the spec it was made from.
 
-#![expect(
-    clippy::duplicated_attributes,
-    reason = "each printer column says its type"
-)]
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -2,6 +2,13 @@
 //! accepted or refused in exactly the words that the row says.
 //! Never needs a node, a pod or the operator.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what is wrong by ending"
+)]
+
 mod rows;
 
 use std::collections::BTreeSet;
@@ -145,7 +152,7 @@ pub(crate) async fn accepts_and_refuses(client: Client) {
         differences.len(),
         differences.join("\n"),
     );
-    super::say(&format!(
+    super::testbed::command::say(&format!(
         "the API server answered {count} manifests as they deserve"
     ));
 }

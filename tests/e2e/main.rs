@@ -1,37 +1,43 @@
-//! What only a real Kubernetes can show.
+//! What only a real Kubernetes can show: slow, so each runs only where SLOW=1 asks for it.
 //! Never judges what a faster suite can judge.
 
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by ending"
-)]
+#[path = "../testbed/lib.rs"]
+mod testbed;
 
 mod crds;
+mod testbed_itself;
 
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use testbed::Options;
+use testbed::Testbed;
 
-/// Where the API server is, as a kubeconfig file: it is written to, so it is never guessed.
-const KUBECONFIG: &str = "E2E_KUBECONFIG";
-
-#[tokio::test]
-async fn kinds() {
-    let Ok(path) = std::env::var(KUBECONFIG) else {
-        return say(&format!(
-            "kinds is skipped: {KUBECONFIG} names no API server"
-        ));
-    };
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
-    let file = Kubeconfig::read_from(path).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    let client = kube::Client::try_from(config.expect("a complete one")).expect("a client");
-    crds::accepts_and_refuses(client).await;
+/// Needs no machine to run pods on: the API server alone judges what is sent to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kinds_accept_and_refuse() -> Result<(), Box<dyn std::error::Error>> {
+    if !slow("the_kinds_accept_and_refuse") {
+        return Ok(());
+    }
+    let testbed = Testbed::up(&Options {
+        nodes: 0,
+        ..Options::default()
+    })?;
+    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/crds.json");
+    testbed.kubectl(["apply", "-f", definitions])?;
+    testbed.kubectl([
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-f",
+        definitions,
+    ])?;
+    crds::accepts_and_refuses(testbed.client()?).await;
+    Ok(())
 }
 
-#[expect(clippy::print_stderr, reason = "a test that skips says so")]
-fn say(text: &str) {
-    eprintln!("{text}");
+/// Whether slow tests were asked for; says which one is skipped where they were not.
+pub(crate) fn slow(test: &str) -> bool {
+    let asked_for = std::env::var("SLOW").is_ok_and(|value| value == "1");
+    if !asked_for {
+        testbed::command::say(&format!("{test} is skipped: it is slow and SLOW is not 1"));
+    }
+    asked_for
 }

@@ -1,4 +1,5 @@
-//! The fast suite: needs nothing but the crate itself.
-//! Never starts a process, never opens a socket.
+//! The fast suite: artifacts and tidiness.
+#![expect(clippy::expect_used, reason = "tests")]
 
 mod artifacts;
+mod tidy;

@@ -1,0 +1,293 @@
+//! The Kubernetes writes of `perform`. A write that finds its work done already is done.
+//! Never sends more than one object's change in a step, but where the contract names the exception.
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::act::{Error, Writer};
+use crate::api::cluster::ValkeyCluster;
+use crate::api::node::{Lifecycle, ValkeyNode};
+use crate::api::{ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE};
+use crate::model::desired::Resolved;
+use crate::model::name::{NodeName, ShardIndex, Uid};
+use crate::model::world::{ClusterFacts, Keeping, NodeFacts, World};
+use crate::render;
+
+/// Who the API server notes as the writer.
+pub(super) const FIELD_MANAGER: &str = "valkey-operator";
+
+impl Writer {
+    pub(super) async fn add_finalizer(&self, cluster: &ClusterFacts) -> Result<(), Error> {
+        let api = self.api::<ValkeyCluster>(&cluster.key.namespace);
+        edit_finalizers(&api, "put the finalizer on", &cluster.key.name, |held| {
+            held.push(FINALIZER_CLUSTER.to_owned());
+        })
+        .await
+    }
+
+    pub(super) async fn snapshot(&self, cluster: &ClusterFacts) -> Result<(), Error> {
+        let patch = render::status::snapshot(cluster).map_err(|source| Error::Encode {
+            name: cluster.key.name.clone(),
+            source,
+        })?;
+        self.patch_status(cluster, &patch).await
+    }
+
+    /// Nodes first: a cluster that is Active has no Joining node left from its bootstrap.
+    pub(super) async fn activate(&self, world: &World, nodes: &[NodeName]) -> Result<(), Error> {
+        let api = self.api::<ValkeyNode>(&world.cluster.key.namespace);
+        let patch = json!({"spec": {"lifecycle": Lifecycle::Active}});
+        let flips = nodes
+            .iter()
+            .map(|node| merge(&api, "activate", node.as_str(), &patch));
+        join_all(flips)
+            .await
+            .into_iter()
+            .collect::<Result<(), Error>>()?;
+        self.patch_status(&world.cluster, &render::status::activation())
+            .await
+    }
+
+    async fn patch_status(
+        &self,
+        cluster: &ClusterFacts,
+        patch: &serde_json::Value,
+    ) -> Result<(), Error> {
+        let name = &cluster.key.name;
+        self.api::<ValkeyCluster>(&cluster.key.namespace)
+            .patch_status(name, &params(), &Patch::Merge(patch))
+            .await
+            .map(drop)
+            .map_err(|source| failed::<ValkeyCluster>("patch the status of", name, source))
+    }
+
+    pub(super) async fn create_node(
+        &self,
+        cluster: &ClusterFacts,
+        resolved: &Resolved,
+        shard: ShardIndex,
+    ) -> Result<NodeName, Error> {
+        let suffix = rand::random_range(0..0x10_0000_u32);
+        let name = cluster.key.node_name(&format!("{suffix:05x}"));
+        let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, None);
+        create(&self.api(&cluster.key.namespace), &node)
+            .await
+            .map(|_: ValkeyNode| name)
+    }
+
+    pub(super) async fn delete_node(
+        &self,
+        cluster: &ClusterFacts,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        let api = self.api::<ValkeyNode>(&cluster.key.namespace);
+        delete(&api, node.name.as_str(), &node.uid).await
+    }
+
+    pub(super) async fn delete_all_nodes(&self, world: &World) -> Result<(), Error> {
+        let staying = world.nodes.values().filter(|node| !node.deleting);
+        let deletions = staying.map(|node| self.delete_node(&world.cluster, node));
+        join_all(deletions).await.into_iter().collect()
+    }
+
+    /// The Secret first: once the cluster is gone nobody would come back for it.
+    pub(super) async fn release_cluster(&self, world: &World) -> Result<(), Error> {
+        let key = &world.cluster.key;
+        if let Keeping::Ours(auth) = &world.kept.auth
+            && auth.finalizer
+        {
+            let name = key.auth_secret_name();
+            release(&self.api::<Secret>(&key.namespace), &name, FINALIZER_AUTH).await?;
+        }
+        release(
+            &self.api::<ValkeyCluster>(&key.namespace),
+            &key.name,
+            FINALIZER_CLUSTER,
+        )
+        .await
+    }
+
+    pub(super) async fn create_config_map(
+        &self,
+        cluster: &ClusterFacts,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        let map = render::valkey_conf::config_map(cluster, node);
+        create(&self.api(&cluster.key.namespace), &map)
+            .await
+            .map(|_: ConfigMap| ())
+    }
+
+    /// The uid is stamped from the pod that came back, so that one more tick is saved; a crash in
+    /// between leaves it to the next tick.
+    pub(super) async fn create_pod(
+        &self,
+        world: &World,
+        resolved: &Resolved,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        let pod = render::pod::pod(&world.cluster, node, resolved, self.pod_policy);
+        create(&self.api(&world.cluster.key.namespace), &pod)
+            .await
+            .map(|_: Pod| ())
+    }
+
+    pub(super) async fn stamp(
+        &self,
+        namespace: &str,
+        node: &NodeFacts,
+        pod: &Uid,
+    ) -> Result<(), Error> {
+        let patch = json!({"metadata": {
+            "uid": node.uid.as_str(),
+            "annotations": {ANNOTATION_POD_UID: pod.as_str()},
+        }});
+        merge(
+            &self.api::<ValkeyNode>(namespace),
+            "stamp",
+            node.name.as_str(),
+            &patch,
+        )
+        .await
+    }
+
+    pub(super) async fn delete_pod(
+        &self,
+        namespace: &str,
+        node: &NodeFacts,
+        pod: &Uid,
+    ) -> Result<(), Error> {
+        delete(&self.api::<Pod>(namespace), node.name.as_str(), pod).await
+    }
+
+    pub(super) async fn release_node(
+        &self,
+        namespace: &str,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        release(
+            &self.api::<ValkeyNode>(namespace),
+            node.name.as_str(),
+            FINALIZER_NODE,
+        )
+        .await
+    }
+
+    pub(super) fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+pub(super) fn params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+pub(super) fn failed<K: Resource<DynamicType = ()>>(
+    verb: &'static str,
+    name: &str,
+    source: kube::Error,
+) -> Error {
+    let kind = match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    };
+    Error::Write {
+        verb,
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+pub(super) async fn create<K>(api: &Api<K>, object: &K) -> Result<K, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let created = api.create(&params, object).await;
+    created.map_err(|source| failed::<K>("create", &object.name_any(), source))
+}
+
+pub(super) async fn merge<K>(
+    api: &Api<K>,
+    verb: &'static str,
+    name: &str,
+    patch: &serde_json::Value,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let patched = api.patch(name, &params(), &Patch::Merge(patch)).await;
+    patched
+        .map(drop)
+        .map_err(|source| failed::<K>(verb, name, source))
+}
+
+/// Deletes the very object that was seen, never one made under its name since.
+async fn delete<K>(api: &Api<K>, name: &str, uid: &Uid) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.as_str().to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(source) => Err(failed::<K>("delete", name, source)),
+    }
+}
+
+/// Takes one finalizer off. An object that is gone was let go.
+async fn release<K>(api: &Api<K>, name: &str, finalizer: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    edit_finalizers(api, "release", name, |held| {
+        held.retain(|one| one != finalizer);
+    })
+    .await
+}
+
+/// Edits the finalizers that are there now, so that those of others stay; a conflict is retried
+/// by the next tick.
+async fn edit_finalizers<K>(
+    api: &Api<K>,
+    verb: &'static str,
+    name: &str,
+    edit: impl FnOnce(&mut Vec<String>),
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let read = api.get_metadata_opt(name).await;
+    let Some(object) = read.map_err(|source| failed::<K>(verb, name, source))? else {
+        return Ok(());
+    };
+    let mut finalizers = object.metadata.finalizers.unwrap_or_default();
+    edit(&mut finalizers);
+    let patch = json!({"metadata": {
+        "resourceVersion": object.metadata.resource_version,
+        "finalizers": finalizers,
+    }});
+    merge(api, verb, name, &patch).await
+}

@@ -1,0 +1,161 @@
+//! The objects that are kept in every state: Service, auth Secret, ACL ConfigMap, annotations.
+//! Never takes over what somebody else made, never changes a password once made.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use serde_json::json;
+use tracing::info;
+
+use crate::act::kubernetes::{create, merge};
+use crate::act::{Error, Writer, auth};
+use crate::api::ACL_KEY;
+use crate::model::desired::Desired;
+use crate::model::digest::{hex, sha256_hex};
+use crate::model::name::{NodeName, Uid};
+use crate::model::redacted::Redacted;
+use crate::model::world::{Auth, Keeping, PodSighting, World};
+use crate::render;
+
+/// Bytes of a password; it is written as twice as many hex characters.
+const PASSWORD_BYTES: usize = 64;
+
+/// One object to make or to put right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Make the headless Service.
+    CreateService,
+    /// Make the auth Secret, with new passwords.
+    CreateAuth,
+    /// Make the ACL ConfigMap with this text.
+    CreateAcl(Redacted<String>),
+    /// Put this text into the ACL ConfigMap.
+    UpdateAcl(Redacted<String>),
+    /// Add or change these annotations of a node's pod.
+    Annotate {
+        /// The node.
+        node: NodeName,
+        /// Its pod.
+        pod: Uid,
+        /// What differs.
+        annotations: BTreeMap<String, String>,
+    },
+}
+
+/// What differs from what is kept. Nothing before the finalizer is on the cluster, nor while it is
+/// being deleted: the auth Secret must not outlive it.
+#[must_use]
+pub fn needed(world: &World, desired: &Desired) -> Vec<Upkeep> {
+    if world.cluster.deleting || !world.cluster.finalizer {
+        return Vec::new();
+    }
+    let mut needed = Vec::new();
+    if world.kept.service == Keeping::Absent {
+        needed.push(Upkeep::CreateService);
+    }
+    // New passwords would lock the operator out of every running node.
+    if world.kept.auth == Keeping::Absent && world.nodes.is_empty() {
+        needed.push(Upkeep::CreateAuth);
+    }
+    if let (Some(auth), Ok(resolved)) = (auth(world), &desired.menu) {
+        let text = render::users_acl::text(&resolved.users, auth);
+        match &world.kept.acl {
+            Keeping::Absent => needed.push(Upkeep::CreateAcl(Redacted::new(text))),
+            Keeping::Ours(digest) if *digest != sha256_hex(&text) => {
+                needed.push(Upkeep::UpdateAcl(Redacted::new(text)));
+            }
+            Keeping::Ours(_) | Keeping::Foreign => {}
+        }
+    }
+    needed.extend(annotations(world));
+    needed
+}
+
+/// Added and changed keys only: removed ones stay until the pod is replaced, and those of other
+/// people are theirs.
+fn annotations(world: &World) -> impl Iterator<Item = Upkeep> + '_ {
+    let wanted = &world.cluster.spec.pod_annotations;
+    world.nodes.values().filter_map(move |node| {
+        let PodSighting::Present(pod) = &node.pod else {
+            return None;
+        };
+        let differs: BTreeMap<String, String> = wanted
+            .iter()
+            .filter(|(key, value)| pod.annotations.get(*key) != Some(value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        (!differs.is_empty() && !pod.deleting).then(|| Upkeep::Annotate {
+            node: node.name.clone(),
+            pod: pod.uid.clone(),
+            annotations: differs,
+        })
+    })
+}
+
+impl Writer {
+    /// Makes and puts right what is needed.
+    pub async fn upkeep(&self, world: &World, needed: &[Upkeep]) -> Result<(), Error> {
+        for one in needed {
+            self.keep(world, one).await?;
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, world: &World, upkeep: &Upkeep) -> Result<(), Error> {
+        let cluster = &world.cluster;
+        let (namespace, cluster_name) = (&cluster.key.namespace, &cluster.key.name);
+        match upkeep {
+            Upkeep::CreateService => {
+                info!(cluster_name, namespace, "creating headless Service");
+                let service = render::service::service(cluster);
+                create(&self.api(namespace), &service)
+                    .await
+                    .map(|_: Service| ())
+            }
+            Upkeep::CreateAuth => {
+                info!(cluster_name, namespace, "creating auth Secret");
+                let auth = Auth {
+                    operator: password(),
+                    repl: password(),
+                    finalizer: true,
+                };
+                let secret = render::auth_secret::secret(cluster, &auth);
+                create(&self.api(namespace), &secret)
+                    .await
+                    .map(|_: Secret| ())
+            }
+            Upkeep::CreateAcl(text) => {
+                info!(cluster_name, namespace, "creating ACL ConfigMap");
+                let map = render::users_acl::config_map(cluster, text.expose().clone());
+                create(&self.api(namespace), &map)
+                    .await
+                    .map(|_: ConfigMap| ())
+            }
+            Upkeep::UpdateAcl(text) => {
+                info!(cluster_name, namespace, "updating ACL ConfigMap");
+                let patch = json!({"data": {ACL_KEY: text.expose()}});
+                let name = cluster.key.acl_config_map_name();
+                merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
+            }
+            Upkeep::Annotate {
+                node,
+                pod,
+                annotations,
+            } => {
+                info!(cluster_name, namespace, pod = %node, "updating pod annotations");
+                let patch = json!({"metadata": {"uid": pod.as_str(), "annotations": annotations}});
+                merge(
+                    &self.api::<Pod>(namespace),
+                    "annotate",
+                    node.as_str(),
+                    &patch,
+                )
+                .await
+            }
+        }
+    }
+}
+
+fn password() -> Redacted<String> {
+    Redacted::new(hex(&rand::random::<[u8; PASSWORD_BYTES]>()))
+}

@@ -1,0 +1,124 @@
+//! The Valkey commands of `perform`, each to the process that the World saw in this very tick.
+//! Never dials an address that no pod of the cluster holds.
+
+use futures::future::join_all;
+use tracing::debug;
+
+use crate::act::{Error, Writer, address, known, target};
+use crate::model::chain;
+use crate::model::decision::Nudge;
+use crate::model::name::{NodeName, ValkeyId};
+use crate::model::slots::SlotRange;
+use crate::model::world::{NodeFacts, PodPhase, World};
+
+impl Writer {
+    /// The newcomer's address answered with its id, as this cluster's own, earlier in this tick.
+    pub(super) async fn meet(
+        &self,
+        world: &World,
+        seed: &NodeName,
+        newcomer: &NodeName,
+    ) -> Result<(), Error> {
+        let (seed, newcomer) = (known(world, seed)?, known(world, newcomer)?);
+        let sent = self
+            .connector
+            .meet(&target(world, seed)?, address(newcomer)?)
+            .await;
+        sent.map_err(|source| failed("CLUSTER MEET", seed, source))
+    }
+
+    /// To every node that answered and lists the id, at once: Valkey does not gossip a FORGET for
+    /// longer than a minute, and one node that remembers brings the dead row back to all.
+    pub(super) async fn forget(&self, world: &World, id: &ValkeyId) -> Result<(), Error> {
+        let replicates = |node: &NodeFacts| {
+            let own = node.view().and_then(|view| view.member(&view.id));
+            own.is_some_and(|own| own.primary.as_ref() == Some(id))
+        };
+        let listing = world.nodes.values().filter(|node| {
+            node.view().is_some_and(|view| view.member(id).is_some()) && !replicates(node)
+        });
+        let told = join_all(listing.map(|node| async move {
+            let sent = self.connector.forget(&target(world, node)?, id).await;
+            sent.map_err(|source| failed("CLUSTER FORGET", node, source))
+        }))
+        .await;
+        told.into_iter().collect()
+    }
+
+    /// Tells every running node to read its ACL file again; returns those that could not.
+    pub async fn reload_acls(&self, world: &World) -> Vec<(NodeName, Error)> {
+        let running = world.nodes.values().filter(|node| {
+            node.stamped_pod()
+                .is_some_and(|pod| pod.phase == PodPhase::Running && !pod.deleting)
+        });
+        let told = join_all(running.map(|node| async move {
+            let target = target(world, node).map_err(|error| (node.name.clone(), error))?;
+            let sent = self.connector.acl_load(&target).await;
+            sent.map_err(|source| (node.name.clone(), failed("ACL LOAD", node, source)))
+        }));
+        told.await.into_iter().filter_map(Result::err).collect()
+    }
+
+    pub(super) async fn assign_slots(
+        &self,
+        world: &World,
+        primary: &NodeName,
+        range: SlotRange,
+    ) -> Result<(), Error> {
+        let primary = known(world, primary)?;
+        let sent = self
+            .connector
+            .add_slots(&target(world, primary)?, range)
+            .await;
+        sent.map_err(|source| failed("CLUSTER ADDSLOTSRANGE", primary, source))
+    }
+
+    pub(super) async fn replicate(
+        &self,
+        world: &World,
+        replica: &NodeName,
+        primary: &NodeName,
+    ) -> Result<(), Error> {
+        let (replica, primary) = (known(world, replica)?, known(world, primary)?);
+        let view = primary.view().ok_or_else(|| Error::Unknown {
+            what: "the id",
+            node: primary.name.clone(),
+        })?;
+        let sent = self
+            .connector
+            .replicate(&target(world, replica)?, &view.id)
+            .await;
+        sent.map_err(|source| failed("CLUSTER REPLICATE", replica, source))
+    }
+
+    pub(super) async fn takeover(&self, world: &World, replica: &NodeName) -> Result<(), Error> {
+        let replica = known(world, replica)?;
+        let sent = self.connector.takeover(&target(world, replica)?).await;
+        sent.map_err(|source| failed("CLUSTER FAILOVER TAKEOVER", replica, source))
+    }
+}
+
+fn failed(command: &'static str, node: &NodeFacts, source: crate::valkey::client::Error) -> Error {
+    Error::Command {
+        command,
+        node: node.name.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// Gossip hints are given all at once. One that fails is not missed: gossip brings the same news
+/// later, and the next tick hints again.
+pub(super) async fn nudge(writer: &Writer, world: &World, nudges: &[Nudge]) {
+    join_all(nudges.iter().map(|nudge| async move {
+        if let Err(error) = writer.meet(world, &nudge.from, &nudge.to).await {
+            debug!(
+                cluster_name = world.cluster.key.name,
+                namespace = world.cluster.key.namespace,
+                node = %nudge.from,
+                error = chain::of(&error),
+                "gossip hint failed"
+            );
+        }
+    }))
+    .await;
+}

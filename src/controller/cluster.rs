@@ -1,0 +1,243 @@
+//! The tick of a `ValkeyCluster`: look, resolve, keep, decide, act.
+//! Never remembers a plan: the next tick looks again.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use futures::stream;
+use kube::ResourceExt as _;
+use kube::runtime::Controller;
+use kube::runtime::controller::{Action as Requeue, Error as ControllerError};
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::act::upkeep;
+use crate::api::cluster::{ClusterState, ValkeyCluster};
+use crate::controller::{Context, Error, config, stopped};
+use crate::decide;
+use crate::model::decision::{Action, Decision, Verdict};
+use crate::model::desired::Desired;
+use crate::model::name::{ClusterRef, NodeName};
+use crate::model::why::Why;
+use crate::model::world::World;
+use crate::observe::Source;
+use crate::resolve;
+
+/// Reconciles every cluster that something happened to, until it is told to stop.
+pub async fn run(
+    context: Context<ClusterRef>,
+    mut changed: UnboundedReceiver<ClusterRef>,
+    stop: watch::Receiver<bool>,
+) {
+    let context = Arc::new(context);
+    let store = context.reader.stores().clusters.clone();
+    let changes = stream::poll_fn(move |task| changed.poll_recv(task))
+        .map(|cluster| ObjectRef::new(&cluster.name).within(&cluster.namespace));
+    Controller::for_shared_stream(stream::pending(), store)
+        .with_config(config())
+        .reconcile_on(changes)
+        .graceful_shutdown_on(stopped(stop))
+        .run(
+            reconcile,
+            |_, never: &Infallible, _| match *never {},
+            context.clone(),
+        )
+        .for_each(|result| {
+            // A cluster that is gone leaves nothing behind, here neither.
+            if let Err(ControllerError::ObjectNotFound(gone)) = result
+                && let Some(namespace) = gone.namespace
+            {
+                context.forget(&ClusterRef {
+                    namespace,
+                    name: gone.name,
+                });
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+async fn reconcile(
+    cluster: Arc<ValkeyCluster>,
+    context: Arc<Context<ClusterRef>>,
+) -> Result<Requeue, Infallible> {
+    let key = ClusterRef {
+        namespace: cluster.namespace().unwrap_or_default(),
+        name: cluster.name_any(),
+    };
+    let deleting = cluster.metadata.deletion_timestamp.is_some();
+    Ok(context.guarded(&key, deleting, tick(&context, &key)).await)
+}
+
+/// What one look leads to.
+struct Thought {
+    desired: Desired,
+    upkeep: Vec<upkeep::Upkeep>,
+    decision: Decision,
+}
+
+impl Thought {
+    fn of(world: &World) -> Self {
+        let desired = resolve::desired(world);
+        let upkeep = upkeep::needed(world, &desired);
+        let decision = decide::decide(world, &desired);
+        Self {
+            desired,
+            upkeep,
+            decision,
+        }
+    }
+
+    fn writes(&self) -> bool {
+        !self.upkeep.is_empty() || matches!(self.decision.verdict, Verdict::Take(_, _))
+    }
+}
+
+/// A look at the stores is free, and may be behind: whatever it would write is decided once more
+/// on consistent reads, and only that is carried out.
+async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duration, Error> {
+    let Some(mut world) = observe(context, key, Source::Stores).await? else {
+        return Ok(context.rhythm(key, super::pace::Rhythm::idled));
+    };
+    let mut thought = Thought::of(&world);
+    if thought.writes() {
+        let Some(fresh) = observe(context, key, Source::Live).await? else {
+            return Ok(context.rhythm(key, super::pace::Rhythm::idled));
+        };
+        world = fresh;
+        thought = Thought::of(&world);
+    }
+    let writer = &context.writer;
+    writer
+        .upkeep(&world, &thought.upkeep)
+        .await
+        .map_err(Error::Act)?;
+    let made = writer
+        .perform(&world, &thought.desired, &thought.decision)
+        .await
+        .map_err(Error::Act)?;
+    Ok(conclude(
+        context,
+        &world,
+        &thought.decision.verdict,
+        made.as_ref(),
+    ))
+}
+
+async fn observe(
+    context: &Context<ClusterRef>,
+    key: &ClusterRef,
+    source: Source,
+) -> Result<Option<World>, Error> {
+    context
+        .reader
+        .world(key, source)
+        .await
+        .map_err(Error::Observe)
+}
+
+/// Says what was done or what is waited for, and when to look again.
+fn conclude(
+    context: &Context<ClusterRef>,
+    world: &World,
+    verdict: &Verdict,
+    made: Option<&NodeName>,
+) -> Duration {
+    let key = &world.cluster.key;
+    if world.cluster.status.state == ClusterState::Active && !world.cluster.deleting {
+        info!(
+            cluster_name = key.name,
+            namespace = key.namespace,
+            "active tick"
+        );
+    }
+    match verdict {
+        Verdict::Take(action, why) => {
+            say_done(key, action, why, made);
+            context.rhythm(key, |rhythm| rhythm.acted(action, Instant::now()))
+        }
+        Verdict::Hold(why) => {
+            let aloud = context.rhythm(key, |rhythm| rhythm.worth_saying(why, Instant::now()));
+            say_waiting(key, why, aloud);
+            context.rhythm(key, |rhythm| rhythm.waited(why))
+        }
+        // Spread, so that a thousand clusters that became Active at once do not tick at once.
+        Verdict::Pass => context
+            .rhythm(key, super::pace::Rhythm::idled)
+            .mul_f64(rand::random_range(0.8..1.2)),
+    }
+}
+
+fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName>) {
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    let because = why.to_string();
+    match action {
+        Action::AddFinalizer => info!(cluster_name, namespace, because, "finalizer added"),
+        Action::Snapshot => info!(cluster_name, namespace, because, "spec captured"),
+        Action::CreateNode(shard) => {
+            let node = made.map(NodeName::as_str);
+            info!(
+                cluster_name,
+                namespace,
+                node,
+                shard_index = shard.0,
+                because,
+                "node created"
+            );
+        }
+        Action::DeleteNode(node) => {
+            warn!(cluster_name, namespace, %node, because, "node deleted");
+        }
+        Action::Meet { newcomer, .. } => {
+            info!(cluster_name, namespace, node = %newcomer, because, "cluster meet issued");
+        }
+        Action::Forget(id) => {
+            info!(cluster_name, namespace, member = %id, because, "dead member forgotten");
+        }
+        Action::AssignSlots { primary, range } => {
+            info!(cluster_name, namespace, node = %primary, slots = %range, because, "slots assigned");
+        }
+        Action::Replicate { replica, .. } => {
+            info!(cluster_name, namespace, node = %replica, because, "replica attached");
+        }
+        Action::Takeover(replica) => {
+            warn!(
+                cluster_name,
+                namespace,
+                node = %replica,
+                because,
+                "no quorum — issued TAKEOVER on replica"
+            );
+        }
+        Action::Activate(_) => {
+            info!(
+                cluster_name,
+                namespace, because, "cluster formed, transitioning to Active"
+            );
+        }
+        Action::DeleteAllNodes => info!(cluster_name, namespace, because, "all nodes deleted"),
+        Action::ReleaseCluster => info!(cluster_name, namespace, because, "cluster released"),
+    }
+}
+
+fn say_waiting(key: &ClusterRef, why: &Why, aloud: bool) {
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    let because = why.to_string();
+    if !aloud {
+        debug!(cluster_name, namespace, because, "waiting");
+    } else if let Why::Unschedulable { node, .. } = why {
+        warn!(
+            cluster_name,
+            namespace,
+            pod = %node,
+            because,
+            "bootstrap blocked: pod cannot be scheduled"
+        );
+    } else {
+        info!(cluster_name, namespace, because, "waiting");
+    }
+}

@@ -1,0 +1,246 @@
+//! When to look again: outcome in, pause out.
+//! Never a fixed delay for all: an action is followed at once, a wait polls, an error backs off.
+
+use std::time::{Duration, Instant};
+
+use crate::act;
+use crate::controller::Error;
+use crate::model::decision::Action;
+use crate::model::why::Why;
+
+/// Gossip shows nothing new more often: Valkey's cluster cron runs every 100 ms.
+const POLL_MIN: Duration = Duration::from_millis(100);
+/// A wait for gossip, elections or a sync.
+const POLL_MAX: Duration = Duration::from_secs(1);
+/// A wait that a watch ends: the poll is only for a lost event.
+const WATCHED_MAX: Duration = Duration::from_secs(10);
+/// A wait for a person.
+const PERSON_MAX: Duration = Duration::from_secs(30);
+/// Nothing to do.
+const IDLE: Duration = Duration::from_secs(10);
+/// After an error that repeats, and between nodes that die one after the other.
+const BACK_OFF_MAX: Duration = Duration::from_mins(1);
+/// How often a wait that does not change is said again.
+const SAY_AGAIN: Duration = Duration::from_mins(1);
+
+/// How the ticks of one object have gone so far.
+#[derive(Debug, Default)]
+pub(super) struct Rhythm {
+    last_action: Option<Action>,
+    last_why: Option<Why>,
+    said_at: Option<Instant>,
+    repeats: u32,
+    failures: u32,
+    deaths: u32,
+    not_before: Option<Instant>,
+}
+
+impl Rhythm {
+    /// How long events must not start a tick yet.
+    pub(super) fn pause_left(&self, now: Instant) -> Duration {
+        self.not_before
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// The next tick comes at once, unless the same action is decided again and again, or node
+    /// after node dies.
+    pub(super) fn acted(&mut self, action: &Action, now: Instant) -> Duration {
+        self.failures = 0;
+        let again = self.last_action.as_ref() == Some(action);
+        self.repeats = if again {
+            self.repeats.saturating_add(1)
+        } else {
+            0
+        };
+        self.last_action = Some(action.clone());
+        self.last_why = None;
+        if matches!(action, Action::DeleteNode(_)) {
+            self.deaths = self.deaths.saturating_add(1);
+            let pause = doubled(Duration::from_millis(500), self.deaths - 1, BACK_OFF_MAX);
+            return if self.deaths > 1 {
+                self.hold_back(pause, now)
+            } else {
+                Duration::ZERO
+            };
+        }
+        if again {
+            doubled(POLL_MIN, self.repeats, POLL_MAX)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// A node took one of its few steps.
+    pub(super) fn stepped(&mut self) -> Duration {
+        *self = Self::default();
+        Duration::ZERO
+    }
+
+    /// Whether a wait is news, or old enough to be said again.
+    pub(super) fn worth_saying(&mut self, why: &Why, now: Instant) -> bool {
+        let news = self.last_why.as_ref() != Some(why);
+        let old = self
+            .said_at
+            .is_none_or(|said| now.duration_since(said) >= SAY_AGAIN);
+        if news || old {
+            self.said_at = Some(now);
+        }
+        news || old
+    }
+
+    /// Polls, ever slower while the same reason stays.
+    pub(super) fn waited(&mut self, why: &Why) -> Duration {
+        self.failures = 0;
+        let same = self.last_why.as_ref() == Some(why);
+        self.repeats = if same {
+            self.repeats.saturating_add(1)
+        } else {
+            0
+        };
+        self.last_why = Some(why.clone());
+        self.last_action = None;
+        doubled(POLL_MIN, self.repeats, longest_wait(why))
+    }
+
+    /// There is nothing to do.
+    pub(super) fn idled(&mut self) -> Duration {
+        *self = Self::default();
+        IDLE
+    }
+
+    /// A conflict is retried at once with a fresh look; all else backs off, whatever wakes it.
+    pub(super) fn failed(&mut self, error: &Error, now: Instant) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let pause = doubled(POLL_MIN, self.failures - 1, BACK_OFF_MAX);
+        if is_conflict(error) && self.failures == 1 {
+            return Duration::ZERO;
+        }
+        self.hold_back(pause, now)
+    }
+
+    /// A panic is a bug: its object is left alone for longer.
+    pub(super) fn panicked(&mut self, now: Instant) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        self.hold_back(
+            doubled(Duration::from_secs(1), self.failures, BACK_OFF_MAX),
+            now,
+        )
+    }
+
+    fn hold_back(&mut self, pause: Duration, now: Instant) -> Duration {
+        self.not_before = Some(now + pause);
+        pause
+    }
+}
+
+fn doubled(from: Duration, times: u32, most: Duration) -> Duration {
+    from.saturating_mul(2_u32.saturating_pow(times.min(16)))
+        .min(most)
+}
+
+fn longest_wait(why: &Why) -> Duration {
+    match why {
+        Why::Menu(_)
+        | Why::Paused
+        | Why::TlsNotSupported
+        | Why::NameTaken { .. }
+        | Why::PasswordsLost
+        | Why::ForeignMember(_)
+        | Why::PodForeign(_)
+        | Why::ConfigMapForeign(_)
+        | Why::Inconsistent(_) => PERSON_MAX,
+        Why::Unschedulable { .. }
+        | Why::PodWaiting { .. }
+        | Why::PodStarting(_)
+        | Why::NodesLeaving(_) => WATCHED_MAX,
+        Why::Deleting
+        | Why::NothingLeft
+        | Why::NotYetOurs
+        | Why::NoSnapshot
+        | Why::ShardShort { .. }
+        | Why::NodeDied { .. }
+        | Why::Silent { .. }
+        | Why::NotMet { .. }
+        | Why::Handshaking(_)
+        | Why::StaleMember(_)
+        | Why::MemberUnclear(_)
+        | Why::AwaitingElection { .. }
+        | Why::NoQuorum(_)
+        | Why::SlotsUnassigned(_)
+        | Why::SlotsDisagree { .. }
+        | Why::SlotsClaimedTwice
+        | Why::NotAttached { .. }
+        | Why::PrimaryUnknown { .. }
+        | Why::NotLinked(_)
+        | Why::StateNotOk(_)
+        | Why::TableDiffers { .. }
+        | Why::ShardCount { .. }
+        | Why::Formed
+        | Why::NodeStep(_) => POLL_MAX,
+    }
+}
+
+fn is_conflict(error: &Error) -> bool {
+    let Error::Act(act::Error::Write { source, .. }) = error else {
+        return false;
+    };
+    matches!(&**source, kube::Error::Api(status) if status.code == 409)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::name::{NodeName, ShardIndex};
+
+    #[test]
+    fn an_action_is_followed_at_once_and_a_repeated_one_is_not() {
+        let (mut rhythm, now) = (Rhythm::default(), Instant::now());
+        let create = |shard| Action::CreateNode(ShardIndex(shard));
+        assert_eq!(rhythm.acted(&create(0), now), Duration::ZERO);
+        assert_eq!(rhythm.acted(&create(1), now), Duration::ZERO);
+        assert!(rhythm.acted(&create(1), now) >= POLL_MIN);
+    }
+
+    #[test]
+    fn a_wait_polls_at_100_ms_and_slows_down_to_its_cap() {
+        let mut rhythm = Rhythm::default();
+        let why = Why::SlotsDisagree { least: 0, most: 1 };
+        let polls: Vec<u128> = (0..6).map(|_| rhythm.waited(&why).as_millis()).collect();
+        assert_eq!(polls, [100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(rhythm.waited(&Why::NotLinked(NodeName::new("a"))), POLL_MIN);
+    }
+
+    #[test]
+    fn node_after_node_dying_backs_off_whatever_wakes_the_cluster() {
+        let (mut rhythm, now) = (Rhythm::default(), Instant::now());
+        let delete = |name: &str| Action::DeleteNode(NodeName::new(name));
+        assert_eq!(rhythm.acted(&delete("a"), now), Duration::ZERO);
+        assert!(rhythm.pause_left(now).is_zero());
+        let pauses: Vec<u64> = ["b", "c", "d"]
+            .map(|n| rhythm.acted(&delete(n), now).as_secs())
+            .into();
+        assert_eq!(pauses, [1, 2, 4]);
+        assert_eq!(rhythm.pause_left(now).as_secs(), 4);
+        rhythm.idled();
+        assert!(rhythm.pause_left(now).is_zero());
+    }
+
+    #[test]
+    fn a_conflict_is_retried_at_once_and_then_like_any_error() {
+        let (mut rhythm, now) = (Rhythm::default(), Instant::now());
+        let conflict = || {
+            let status = kube::core::Status {
+                code: 409,
+                ..kube::core::Status::default()
+            };
+            Error::Act(act::Error::Write {
+                verb: "create",
+                kind: "Pod",
+                name: "p".to_owned(),
+                source: Box::new(kube::Error::Api(Box::new(status))),
+            })
+        };
+        assert_eq!(rhythm.failed(&conflict(), now), Duration::ZERO);
+        assert_eq!(rhythm.failed(&conflict(), now), POLL_MIN * 2);
+    }
+}

@@ -1,0 +1,28 @@
+//! The rungs of a cluster that is being deleted.
+//! Never speaks the Valkey protocol, never waits for a reference or for an object that is missing.
+
+use crate::decide::ladder::Scene;
+use crate::model::decision::{Action, Verdict};
+use crate::model::why::Why;
+
+/// Every node is asked to go, then waited for.
+pub(super) fn nodes(scene: Scene<'_>) -> Verdict {
+    let nodes = &scene.world.nodes;
+    if nodes.values().any(|node| !node.deleting) {
+        return Verdict::Take(Action::DeleteAllNodes, Why::Deleting);
+    }
+    if nodes.is_empty() {
+        Verdict::Pass
+    } else {
+        Verdict::Hold(Why::NodesLeaving(nodes.len()))
+    }
+}
+
+/// With no node left the auth Secret and the cluster are let go; owner references do the rest.
+pub(super) fn release(scene: Scene<'_>) -> Verdict {
+    if scene.world.cluster.finalizer {
+        Verdict::Take(Action::ReleaseCluster, Why::NothingLeft)
+    } else {
+        Verdict::Pass
+    }
+}

@@ -1,0 +1,252 @@
+//! The closed list of reasons, one sentence each, for logs and for people.
+//! Never decides anything.
+
+use std::fmt;
+
+use crate::model::desired::MenuError;
+use crate::model::name::{NodeName, ShardIndex, ValkeyId};
+
+/// Why something is done or waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The cluster is being deleted.
+    Deleting,
+    /// Its nodes are on their way out.
+    NodesLeaving(usize),
+    /// All that was made is gone.
+    NothingLeft,
+    /// A new object.
+    NotYetOurs,
+    /// The pause annotation is set.
+    Paused,
+    /// An object that the cluster needs exists, and is somebody else's.
+    NameTaken {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The auth Secret is gone while nodes run under its passwords.
+    PasswordsLost,
+    /// A reference does not resolve.
+    Menu(MenuError),
+    /// TLS material is not handled by this release yet.
+    TlsNotSupported,
+    /// Creating without a snapshot.
+    NoSnapshot,
+    /// A shard has fewer nodes than it should.
+    ShardShort {
+        /// Which.
+        shard: ShardIndex,
+        /// How many it has.
+        have: u32,
+        /// How many it should have.
+        want: u32,
+    },
+    /// A node's pod ended or vanished before the cluster was formed.
+    NodeDied {
+        /// Which.
+        node: NodeName,
+        /// In the words of whoever saw it end.
+        detail: String,
+    },
+    /// The scheduler has no place for a pod.
+    Unschedulable {
+        /// The pod.
+        node: NodeName,
+        /// The scheduler's words.
+        detail: String,
+    },
+    /// The kubelet cannot start a pod.
+    PodWaiting {
+        /// The pod.
+        node: NodeName,
+        /// The kubelet's words.
+        detail: String,
+    },
+    /// Somebody else's pod has the node's name.
+    PodForeign(NodeName),
+    /// Somebody else's ConfigMap has the node's config name.
+    ConfigMapForeign(NodeName),
+    /// A pod is not made or not running yet.
+    PodStarting(NodeName),
+    /// A process does not answer.
+    Silent {
+        /// Whose.
+        node: NodeName,
+        /// What was tried and what came back.
+        detail: String,
+    },
+    /// A node is not known to the seed.
+    NotMet {
+        /// The seed.
+        seed: NodeName,
+        /// The node.
+        newcomer: NodeName,
+    },
+    /// A handshake is on its way.
+    Handshaking(NodeName),
+    /// An id that no node of this cluster has, and that is dead.
+    StaleMember(ValkeyId),
+    /// An id that no node of this cluster has, and that is alive.
+    ForeignMember(ValkeyId),
+    /// An id that no node of this cluster has, and of which it is not sure yet whether it is dead.
+    MemberUnclear(ValkeyId),
+    /// A dead primary whose replica stands for election.
+    AwaitingElection {
+        /// The dead primary.
+        dead: ValkeyId,
+        /// A replica of it.
+        replica: NodeName,
+    },
+    /// A dead primary, and no majority that could vote for its replica.
+    NoQuorum(ValkeyId),
+    /// Slots without an owner.
+    SlotsUnassigned(ShardIndex),
+    /// The nodes do not tell the same of the slots.
+    SlotsDisagree {
+        /// The smallest count told.
+        least: u32,
+        /// The greatest.
+        most: u32,
+    },
+    /// A slot is claimed by two of our nodes.
+    SlotsClaimedTwice,
+    /// A node of a shard that does not replicate the shard's primary.
+    NotAttached {
+        /// The node.
+        replica: NodeName,
+        /// Its primary.
+        primary: NodeName,
+    },
+    /// A node does not know its primary yet.
+    PrimaryUnknown {
+        /// The node.
+        replica: NodeName,
+        /// Its primary.
+        primary: NodeName,
+    },
+    /// A replica's first sync is not finished.
+    NotLinked(NodeName),
+    /// A node does not report `cluster_state:ok`.
+    StateNotOk(NodeName),
+    /// A node's table has more or fewer rows than the cluster has nodes.
+    TableDiffers {
+        /// The node.
+        node: NodeName,
+        /// Rows it has.
+        rows: u32,
+        /// Nodes there are.
+        nodes: usize,
+    },
+    /// The number of shards is not the target's.
+    ShardCount {
+        /// Slot-owning primaries.
+        have: u32,
+        /// Asked for.
+        want: u32,
+    },
+    /// Every check of activation holds.
+    Formed,
+    /// Facts contradict each other: nothing is done.
+    Inconsistent(&'static str),
+    /// The node's next step.
+    NodeStep(&'static str),
+}
+
+impl fmt::Display for Why {
+    #[expect(clippy::too_many_lines, reason = "one sentence a variant")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deleting => f.write_str("the cluster is being deleted"),
+            Self::NodesLeaving(count) => write!(f, "{count} nodes are still being deleted"),
+            Self::NothingLeft => f.write_str("no node is left"),
+            Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
+            Self::Paused => f.write_str("the cluster is paused by annotation"),
+            Self::NameTaken { kind, name } => write!(
+                f,
+                "a {kind} named {name:?} exists that this cluster did not make: delete or rename it"
+            ),
+            Self::PasswordsLost => f.write_str(
+                "the auth Secret is gone while nodes run under its passwords: restore it, or \
+                 delete and recreate the cluster",
+            ),
+            Self::Menu(error) => error.fmt(f),
+            Self::TlsNotSupported => f.write_str("spec.tls is not supported by this release yet"),
+            Self::NoSnapshot => f.write_str("the spec is not captured yet"),
+            Self::ShardShort { shard, have, want } => {
+                write!(f, "shard {shard} has {have} of {want} nodes")
+            }
+            Self::NodeDied { node, detail } => {
+                write!(
+                    f,
+                    "node {node} is gone before the cluster was formed: {detail}"
+                )
+            }
+            Self::Unschedulable { node, detail } => {
+                write!(f, "pod {node} cannot be scheduled: {detail}")
+            }
+            Self::PodWaiting { node, detail } => write!(f, "pod {node} cannot start: {detail}"),
+            Self::PodForeign(node) => write!(
+                f,
+                "a pod named {node} exists that this cluster did not make: delete or rename it"
+            ),
+            Self::ConfigMapForeign(node) => write!(
+                f,
+                "a ConfigMap named {node}-config exists that this node did not make: delete it"
+            ),
+            Self::PodStarting(node) => write!(f, "pod {node} is not running yet"),
+            Self::Silent { node, detail } => write!(f, "node {node} does not answer: {detail}"),
+            Self::NotMet { seed, newcomer } => write!(f, "{seed} does not know {newcomer}"),
+            Self::Handshaking(node) => write!(f, "{node} is being introduced"),
+            Self::StaleMember(id) => write!(f, "member {id} is dead and no node of this cluster"),
+            Self::ForeignMember(id) => {
+                write!(
+                    f,
+                    "member {id} is alive and no node of this cluster: it is left alone"
+                )
+            }
+            Self::MemberUnclear(id) => {
+                write!(
+                    f,
+                    "member {id} is no node of this cluster and not proven dead yet"
+                )
+            }
+            Self::AwaitingElection { dead, replica } => {
+                write!(
+                    f,
+                    "primary {dead} is dead, its replica {replica} stands for election"
+                )
+            }
+            Self::NoQuorum(id) => {
+                write!(
+                    f,
+                    "primary {id} is dead, and too few primaries are left to elect its replica"
+                )
+            }
+            Self::SlotsUnassigned(shard) => write!(f, "shard {shard} has slots without an owner"),
+            Self::SlotsDisagree { least, most } => {
+                write!(f, "nodes tell between {least} and {most} assigned slots")
+            }
+            Self::SlotsClaimedTwice => f.write_str("two nodes claim the same slots"),
+            Self::NotAttached { replica, primary } => {
+                write!(f, "{replica} does not replicate {primary}")
+            }
+            Self::PrimaryUnknown { replica, primary } => {
+                write!(f, "{replica} does not know {primary} yet")
+            }
+            Self::NotLinked(node) => write!(f, "replica {node} has not finished its first sync"),
+            Self::StateNotOk(node) => write!(f, "{node} does not report cluster_state ok"),
+            Self::TableDiffers { node, rows, nodes } => {
+                write!(
+                    f,
+                    "{node} knows {rows} members where the cluster has {nodes}"
+                )
+            }
+            Self::ShardCount { have, want } => write!(f, "{have} of {want} shards own slots"),
+            Self::Formed => f.write_str("every node reports the whole cluster healthy"),
+            Self::Inconsistent(what) => write!(f, "inconsistent: {what}"),
+            Self::NodeStep(what) => f.write_str(what),
+        }
+    }
+}

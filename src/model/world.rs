@@ -1,0 +1,215 @@
+//! All that one tick knows, as facts.
+//! Never a Kubernetes object beyond the specs of our own kinds, never a guess: silence is kept as silence.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::api::cluster::{ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
+use crate::api::config::ValkeyConfigSpec;
+use crate::api::image::ValkeyImageSpec;
+use crate::api::node::ValkeyNodeSpec;
+use crate::api::role::ValkeyRoleSpec;
+use crate::model::name::{ClusterRef, NodeName, Uid};
+use crate::model::redacted::Redacted;
+use crate::model::topology::NodeView;
+
+/// One cluster, its menu and its nodes at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct World {
+    /// Seconds since the Unix epoch.
+    pub now: i64,
+    /// The cluster's own object.
+    pub cluster: ClusterFacts,
+    /// What the platform team offers.
+    pub menu: Menu,
+    /// The objects that are kept in every state.
+    pub kept: Kept,
+    /// Every `ValkeyNode` that belongs to the cluster, by name.
+    pub nodes: BTreeMap<NodeName, NodeFacts>,
+    /// What a cluster gets that names no `zoneSpread`.
+    pub default_zone_spread: ZoneSpread,
+}
+
+/// The `ValkeyCluster` itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFacts {
+    /// Namespace and name.
+    pub key: ClusterRef,
+    /// Its uid.
+    pub uid: Uid,
+    /// What is asked for now.
+    pub spec: ValkeyClusterSpec,
+    /// What was last reported; the default where nothing was.
+    pub status: ValkeyClusterStatus,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It carries our cleanup finalizer.
+    pub finalizer: bool,
+    /// The pause annotation is set.
+    pub paused: bool,
+}
+
+/// Every object of the menu, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Menu {
+    /// The `ValkeyConfig`s.
+    pub configs: BTreeMap<String, ValkeyConfigSpec>,
+    /// The `ValkeyImage`s.
+    pub images: BTreeMap<String, ValkeyImageSpec>,
+    /// The `ValkeyRole`s.
+    pub roles: BTreeMap<String, ValkeyRoleSpec>,
+}
+
+/// The three objects that are kept in every state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The headless Service.
+    pub service: Keeping<()>,
+    /// The auth Secret.
+    pub auth: Keeping<Auth>,
+    /// The ACL ConfigMap, as the digest of its `users.acl`.
+    pub acl: Keeping<String>,
+}
+
+/// Whether an object with a name of ours is there, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeping<T> {
+    /// There is none.
+    Absent,
+    /// It is owned by this cluster.
+    Ours(T),
+    /// Somebody else made it: it is neither used nor changed.
+    Foreign,
+}
+
+/// The passwords of the operator's own users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// Of `_momento_operator`, 128 hex characters.
+    pub operator: Redacted<String>,
+    /// Of `_momento_repl`, 128 hex characters.
+    pub repl: Redacted<String>,
+    /// The Secret carries our finalizer, so that no hand can lose the passwords.
+    pub finalizer: bool,
+}
+
+/// One `ValkeyNode`, its ConfigMap, its pod and what the process in it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The node's name, and so its pod's.
+    pub name: NodeName,
+    /// Its uid.
+    pub uid: Uid,
+    /// Its spec.
+    pub spec: ValkeyNodeSpec,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It carries our node finalizer.
+    pub finalizer: bool,
+    /// The uid of the one pod it ever had, stamped on it once the pod was made.
+    pub stamp: Option<Uid>,
+    /// Its ConfigMap exists.
+    pub config_map: Keeping<()>,
+    /// Its pod.
+    pub pod: PodSighting,
+    /// What the process answered.
+    pub sighting: Sighting,
+}
+
+impl NodeFacts {
+    /// Its own account, if it answered.
+    #[must_use]
+    pub fn view(&self) -> Option<&NodeView> {
+        match &self.sighting {
+            Sighting::Answered(view) => Some(view),
+            Sighting::NotAsked | Sighting::Silent(_) => None,
+        }
+    }
+
+    /// Its pod, if it is the one that was stamped.
+    #[must_use]
+    pub fn stamped_pod(&self) -> Option<&PodFacts> {
+        match &self.pod {
+            PodSighting::Present(pod) if self.stamp.as_ref() == Some(&pod.uid) => Some(pod),
+            PodSighting::Present(_) | PodSighting::Absent | PodSighting::Foreign => None,
+        }
+    }
+
+    /// Whether its one pod ended or vanished: such a node never comes back.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        match &self.pod {
+            PodSighting::Absent | PodSighting::Foreign => self.stamp.is_some(),
+            PodSighting::Present(pod) => {
+                pod.phase == PodPhase::Ended
+                    || self.stamp.as_ref().is_some_and(|stamp| *stamp != pod.uid)
+            }
+        }
+    }
+}
+
+/// Whether a pod of the node's name is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodSighting {
+    /// There is none.
+    Absent,
+    /// It is owned by this node.
+    Present(PodFacts),
+    /// Somebody else's pod has the name.
+    Foreign,
+}
+
+/// A pod, as far as anything is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its uid.
+    pub uid: Uid,
+    /// Where it is in its life.
+    pub phase: PodPhase,
+    /// Its address.
+    pub ip: Option<IpAddr>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Why it does not run, in the words of the scheduler, the kubelet or the container's end.
+    pub trouble: Option<PodTrouble>,
+    /// All its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A pod's phase; both ways of ending are one, since neither is ever restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not all containers were started.
+    Pending,
+    /// The container was started.
+    Running,
+    /// Succeeded or Failed.
+    Ended,
+}
+
+/// Why a pod does not run, each with the source's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodTrouble {
+    /// The scheduler found no place.
+    Unschedulable(String),
+    /// The kubelet cannot start the container.
+    Waiting {
+        /// The kubelet's reason, such as `ImagePullBackOff`.
+        reason: String,
+        /// Its message, possibly empty.
+        message: String,
+    },
+    /// The container or the pod ended.
+    Ended(String),
+}
+
+/// What came back when a pod was asked for its account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sighting {
+    /// It was not asked: it has no running, stamped pod.
+    NotAsked,
+    /// It answered.
+    Answered(NodeView),
+    /// It did not, or not with an account; why.
+    Silent(String),
+}

@@ -1,0 +1,365 @@
+//! The Kubernetes half of a World: from the stores, or from the API server with consistent reads.
+//! Never adopts: an object with a name of ours that we do not own is Foreign.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::api::{Api, ListParams, PartialObjectMeta};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use crate::api::cluster::ValkeyCluster;
+use crate::api::node::ValkeyNode;
+use crate::api::{
+    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, AUTH_KEY_OPERATOR, AUTH_KEY_REPL,
+    FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE, POD_SELECTOR,
+};
+use crate::model::name::{ClusterRef, NodeName, Uid};
+use crate::model::redacted::Redacted;
+use crate::model::world::{
+    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
+};
+use crate::observe::lean::{LeanConfigMap, LeanPod};
+use crate::observe::stores::Stores;
+use crate::observe::{Error, Reader, Source};
+
+/// A cluster as Kubernetes knows it; nothing if it does not exist.
+pub(super) async fn world(
+    reader: &Reader,
+    key: &ClusterRef,
+    source: Source,
+) -> Result<Option<World>, Error> {
+    let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+    let acl_name = key.acl_config_map_name();
+    let stores = &reader.stores;
+    let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
+        one(reader, &stores.clusters, source, (namespace, name)),
+        many(
+            reader,
+            &stores.nodes,
+            source,
+            namespace,
+            format!("{LABEL_INSTANCE}={name}")
+        ),
+        many(
+            reader,
+            &stores.pods,
+            source,
+            namespace,
+            format!("{POD_SELECTOR},{LABEL_INSTANCE}={name}")
+        ),
+        one(reader, &stores.services, source, (namespace, name)),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, acl_name.as_str())
+        ),
+        secret(reader, key, source),
+    );
+    let Some(cluster) = cluster? else {
+        reader.kept_secrets().remove(key);
+        return Ok(None);
+    };
+    let cluster = cluster_facts(key, &cluster)?;
+    let kept = Kept {
+        service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
+        auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
+        acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| {
+            map.data.get(ACL_KEY).cloned().unwrap_or_default()
+        }),
+    };
+    Ok(Some(World {
+        now: (reader.clock)(),
+        menu: menu(reader),
+        kept,
+        nodes: all_nodes(stores, &cluster, &nodes?, &pods?)?,
+        default_zone_spread: reader.default_zone_spread,
+        cluster,
+    }))
+}
+
+/// The nodes that a cluster owns, each with its pod.
+fn all_nodes(
+    stores: &Stores,
+    cluster: &ClusterFacts,
+    nodes: &[Arc<ValkeyNode>],
+    pods: &[Arc<LeanPod>],
+) -> Result<BTreeMap<NodeName, NodeFacts>, Error> {
+    let pods: BTreeMap<String, &LeanPod> = pods
+        .iter()
+        .map(|pod| (pod.name_any(), pod.as_ref()))
+        .collect();
+    let owned = nodes
+        .iter()
+        .filter(|node| owned_by(node.as_ref(), &cluster.uid));
+    let facts = owned.map(|node| {
+        let config_map = reference(&cluster.key.namespace, &config_name(&node.name_any()));
+        let config_map = stores.config_maps.get(&config_map);
+        node_facts(node, config_map, pods.get(&node.name_any()).copied())
+    });
+    facts
+        .map(|facts| facts.map(|node| (node.name.clone(), node)))
+        .collect()
+}
+
+/// One node with its ConfigMap and pod, as Kubernetes knows them.
+pub(super) async fn node(
+    reader: &Reader,
+    namespace: &str,
+    name: &NodeName,
+    source: Source,
+) -> Result<Option<NodeFacts>, Error> {
+    let config_name = config_name(name.as_str());
+    let stores = &reader.stores;
+    let (node, pod, config_map) = tokio::join!(
+        one(reader, &stores.nodes, source, (namespace, name.as_str())),
+        one(reader, &stores.pods, source, (namespace, name.as_str())),
+        one(
+            reader,
+            &stores.config_maps,
+            source,
+            (namespace, config_name.as_str())
+        ),
+    );
+    let (pod, config_map) = (pod?, config_map?);
+    match node? {
+        Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn config_name(node: &str) -> String {
+    format!("{node}-config")
+}
+
+fn reference<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> ObjectRef<K> {
+    ObjectRef::new(name).within(namespace)
+}
+
+/// One object by namespace and name.
+async fn one<K>(
+    reader: &Reader,
+    store: &Store<K>,
+    source: Source,
+    (namespace, name): (&str, &str),
+) -> Result<Option<Arc<K>>, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    if source == Source::Stores {
+        return Ok(store.get(&reference(namespace, name)));
+    }
+    let api: Api<K> = Api::namespaced(reader.client.clone(), namespace);
+    let object = api
+        .get_opt(name)
+        .await
+        .map_err(|source| read_error::<K>(name, source))?;
+    Ok(object.map(Arc::new))
+}
+
+/// The objects of one namespace with these labels.
+async fn many<K>(
+    reader: &Reader,
+    store: &Store<K>,
+    source: Source,
+    namespace: &str,
+    labels: String,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    if source == Source::Stores {
+        let instance = labels
+            .rsplit_once('=')
+            .map(|(_, instance)| instance.to_owned());
+        return Ok(store.state_filter(|object: &K| {
+            let meta = object.meta();
+            meta.namespace.as_deref() == Some(namespace)
+                && meta
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get(LABEL_INSTANCE))
+                    == instance.as_ref()
+        }));
+    }
+    let api: Api<K> = Api::namespaced(reader.client.clone(), namespace);
+    let list = api
+        .list(&ListParams::default().labels(&labels))
+        .await
+        .map_err(|source| read_error::<K>(&labels, source))?;
+    Ok(list.items.into_iter().map(Arc::new).collect())
+}
+
+/// The auth Secret. Secrets are not watched, so that the operator need not be allowed to list them;
+/// this one is immutable, so that what was read once serves every tick that writes nothing.
+async fn secret(
+    reader: &Reader,
+    cluster: &ClusterRef,
+    source: Source,
+) -> Result<Option<Secret>, Error> {
+    let owner = reader
+        .stores
+        .clusters
+        .get(&reference(&cluster.namespace, &cluster.name));
+    let owner = owner.and_then(|cluster| uid_of(cluster.as_ref()).ok());
+    if source == Source::Stores
+        && let Some(secret) = reader.kept_secrets().get(cluster)
+        && owner.is_some_and(|owner| owned_by(secret, &owner))
+    {
+        return Ok(Some(secret.clone()));
+    }
+    let name = cluster.auth_secret_name();
+    let api: Api<Secret> = Api::namespaced(reader.client.clone(), &cluster.namespace);
+    let read = api
+        .get_opt(&name)
+        .await
+        .map_err(|source| read_error::<Secret>(&name, source))?;
+    let mut kept = reader.kept_secrets();
+    match &read {
+        Some(secret) => kept.insert(cluster.clone(), secret.clone()),
+        None => kept.remove(cluster),
+    };
+    Ok(read)
+}
+
+fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
+    let kind = match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    };
+    Error::Read {
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+fn menu(reader: &Reader) -> Menu {
+    let stores = &reader.stores;
+    Menu {
+        configs: named(&stores.configs, |config| config.spec.clone()),
+        images: named(&stores.images, |image| image.spec.clone()),
+        roles: named(&stores.roles, |role| role.spec.clone()),
+    }
+}
+
+fn named<K, S>(store: &Store<K>, spec: impl Fn(&K) -> S) -> BTreeMap<String, S>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    store
+        .state()
+        .iter()
+        .map(|object| (object.name_any(), spec(object)))
+        .collect()
+}
+
+fn uid_of<K: Resource<DynamicType = ()>>(object: &K) -> Result<Uid, Error> {
+    object
+        .meta()
+        .uid
+        .clone()
+        .map(Uid::new)
+        .ok_or_else(|| Error::Incomplete {
+            kind: "object",
+            name: object.name_any(),
+            field: "metadata.uid",
+        })
+}
+
+fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
+    object
+        .meta()
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|held| held == finalizer)
+}
+
+fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
+    object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|held| held.uid == owner.as_str())
+}
+
+fn keeping<K: Resource, T>(
+    object: Option<Arc<K>>,
+    owner: &Uid,
+    content: impl FnOnce(&K) -> T,
+) -> Keeping<T> {
+    match object {
+        None => Keeping::Absent,
+        Some(object) if owned_by(object.as_ref(), owner) => Keeping::Ours(content(&object)),
+        Some(_) => Keeping::Foreign,
+    }
+}
+
+fn cluster_facts(key: &ClusterRef, cluster: &ValkeyCluster) -> Result<ClusterFacts, Error> {
+    Ok(ClusterFacts {
+        key: key.clone(),
+        uid: uid_of(cluster)?,
+        spec: cluster.spec.clone(),
+        status: cluster.status.clone().unwrap_or_default(),
+        deleting: cluster.metadata.deletion_timestamp.is_some(),
+        finalizer: has_finalizer(cluster, FINALIZER_CLUSTER),
+        paused: cluster
+            .annotations()
+            .get(ANNOTATION_PAUSED)
+            .is_some_and(|value| value == "true"),
+    })
+}
+
+/// A Secret of ours always holds both passwords; one that does not is as good as somebody else's.
+fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
+    let password = |key: &str| {
+        let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
+        String::from_utf8(bytes.clone()).ok().map(Redacted::new)
+    };
+    match (password(AUTH_KEY_OPERATOR), password(AUTH_KEY_REPL)) {
+        (Some(operator), Some(repl)) if owned_by(secret, owner) => Keeping::Ours(Auth {
+            operator,
+            repl,
+            finalizer: has_finalizer(secret, FINALIZER_AUTH),
+        }),
+        _ => Keeping::Foreign,
+    }
+}
+
+fn node_facts(
+    node: &ValkeyNode,
+    config_map: Option<Arc<LeanConfigMap>>,
+    pod: Option<&LeanPod>,
+) -> Result<NodeFacts, Error> {
+    let uid = uid_of(node)?;
+    Ok(NodeFacts {
+        name: NodeName::new(node.name_any()),
+        spec: node.spec.clone(),
+        deleting: node.metadata.deletion_timestamp.is_some(),
+        finalizer: has_finalizer(node, FINALIZER_NODE),
+        stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
+        config_map: keeping(config_map, &uid, |_| ()),
+        pod: match pod {
+            None => PodSighting::Absent,
+            Some(pod) if owned_by(pod, &uid) => pod
+                .facts()
+                .map_or(PodSighting::Absent, PodSighting::Present),
+            Some(_) => PodSighting::Foreign,
+        },
+        sighting: Sighting::NotAsked,
+        uid,
+    })
+}

@@ -1,0 +1,204 @@
+//! One watch a kind, each into a store that every reconcile reads, and the word of what changed.
+//! Never watches Secrets: they are read one by one, by name.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, PartialObjectMeta};
+use kube::runtime::reflector::Store;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::warn;
+
+use crate::api::cluster::ValkeyCluster;
+use crate::api::config::ValkeyConfig;
+use crate::api::image::ValkeyImage;
+use crate::api::node::ValkeyNode;
+use crate::api::role::ValkeyRole;
+use crate::api::{LABEL_INSTANCE, OWNED_SELECTOR, POD_SELECTOR};
+use crate::model::name::{ClusterRef, NodeName};
+use crate::observe::lean::{LeanConfigMap, LeanPod};
+
+/// Objects a page when a kind is listed: a page is the largest piece of JSON held at once.
+const PAGE_SIZE: u32 = 50;
+
+/// What the watches have seen so far.
+#[derive(Clone)]
+pub struct Stores {
+    /// Every `ValkeyCluster`.
+    pub clusters: Store<ValkeyCluster>,
+    /// Every `ValkeyNode`.
+    pub nodes: Store<ValkeyNode>,
+    /// Every Valkey pod.
+    pub pods: Store<LeanPod>,
+    /// Every ConfigMap of ours.
+    pub config_maps: Store<LeanConfigMap>,
+    /// Every Service of ours.
+    pub services: Store<PartialObjectMeta<Service>>,
+    /// Every `ValkeyConfig`.
+    pub configs: Store<ValkeyConfig>,
+    /// Every `ValkeyImage`.
+    pub images: Store<ValkeyImage>,
+    /// Every `ValkeyRole`.
+    pub roles: Store<ValkeyRole>,
+}
+
+/// A node, by namespace and name.
+pub type NodeRef = (String, NodeName);
+
+/// Which clusters and nodes something happened to. Deletions are told too.
+pub struct Changes {
+    /// Clusters to look at.
+    pub clusters: UnboundedReceiver<ClusterRef>,
+    /// Nodes to look at.
+    pub nodes: UnboundedReceiver<NodeRef>,
+}
+
+/// Starts all watches and waits until every store has been filled once.
+pub async fn start(client: &Client) -> (Stores, Changes) {
+    let (cluster_changed, clusters) = unbounded_channel();
+    let (node_changed, nodes) = unbounded_channel();
+    let ours = Config::default().labels(OWNED_SELECTOR);
+    let told = cluster_changed.clone();
+    let cluster_store = watch(client, Config::default(), move |cluster: &ValkeyCluster| {
+        tell(&told, cluster.namespace(), Some(cluster.name_any()));
+    });
+    let (told, node_told) = (cluster_changed.clone(), node_changed.clone());
+    let node_store = watch(client, Config::default(), move |node: &ValkeyNode| {
+        tell(
+            &told,
+            node.namespace(),
+            Some(node.spec.cluster_name.clone()),
+        );
+        tell_node(&node_told, node.namespace(), Some(node.name_any()));
+    });
+    let (told, node_told) = (cluster_changed.clone(), node_changed.clone());
+    let pod_store = watch(
+        client,
+        Config::default().labels(POD_SELECTOR),
+        move |pod: &LeanPod| {
+            tell(&told, pod.namespace(), instance(pod));
+            tell_node(&node_told, pod.namespace(), Some(pod.name_any()));
+        },
+    );
+    let (told, node_told) = (cluster_changed.clone(), node_changed);
+    let config_map_store = watch(client, ours.clone(), move |map: &LeanConfigMap| {
+        tell(&told, map.namespace(), instance(map));
+        let node = map.name_any().strip_suffix("-config").map(str::to_owned);
+        tell_node(&node_told, map.namespace(), node);
+    });
+    let told = cluster_changed.clone();
+    let services = watch(client, ours, move |service: &PartialObjectMeta<Service>| {
+        tell(&told, service.namespace(), instance(service));
+    });
+    let stores = Stores {
+        configs: watch_menu(client, &cluster_changed, &cluster_store),
+        images: watch_menu(client, &cluster_changed, &cluster_store),
+        roles: watch_menu(client, &cluster_changed, &cluster_store),
+        clusters: cluster_store,
+        nodes: node_store,
+        pods: pod_store,
+        config_maps: config_map_store,
+        services,
+    };
+    filled(&stores).await;
+    (stores, Changes { clusters, nodes })
+}
+
+/// An edit of the menu is told to every cluster: which one it reaches is found out by resolving.
+fn watch_menu<K>(
+    client: &Client,
+    changed: &UnboundedSender<ClusterRef>,
+    clusters: &Store<ValkeyCluster>,
+) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (told, clusters) = (changed.clone(), clusters.clone());
+    watch(client, Config::default(), move |_: &K| {
+        for cluster in clusters.state() {
+            tell(&told, cluster.namespace(), Some(cluster.name_any()));
+        }
+    })
+}
+
+/// Follows a kind for as long as the process lives.
+fn watch<K>(client: &Client, config: Config, changed: impl Fn(&K) + Send + 'static) -> Store<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
+{
+    let (store, writer) = reflector::store();
+    let api: Api<K> = Api::all(client.clone());
+    let events = watcher(api, config.page_size(PAGE_SIZE))
+        .default_backoff()
+        .modify(|object| object.managed_fields_mut().clear())
+        .reflect(writer);
+    tokio::spawn(events.for_each(move |event| {
+        match event {
+            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                changed(&object);
+            }
+            Ok(Event::Init | Event::InitDone) => {}
+            Err(error) => {
+                let kind = K::kind(&K::DynamicType::default()).into_owned();
+                warn!(
+                    kind,
+                    error = &error as &dyn std::error::Error,
+                    "watch failed, will retry"
+                );
+            }
+        }
+        std::future::ready(())
+    }));
+    store
+}
+
+fn instance(object: &impl Resource) -> Option<String> {
+    object.meta().labels.as_ref()?.get(LABEL_INSTANCE).cloned()
+}
+
+fn tell(to: &UnboundedSender<ClusterRef>, namespace: Option<String>, name: Option<String>) {
+    if let (Some(namespace), Some(name)) = (namespace, name) {
+        // Nobody listens any more only while the process stops.
+        to.send(ClusterRef { namespace, name }).ok();
+    }
+}
+
+fn tell_node(to: &UnboundedSender<NodeRef>, namespace: Option<String>, name: Option<String>) {
+    if let (Some(namespace), Some(name)) = (namespace, name) {
+        to.send((namespace, NodeName::new(name))).ok();
+    }
+}
+
+async fn filled(stores: &Stores) {
+    let Stores {
+        clusters,
+        nodes,
+        pods,
+        config_maps,
+        services,
+        configs,
+        images,
+        roles,
+    } = stores;
+    let filled = tokio::join!(
+        clusters.wait_until_ready(),
+        nodes.wait_until_ready(),
+        pods.wait_until_ready(),
+        config_maps.wait_until_ready(),
+        services.wait_until_ready(),
+        configs.wait_until_ready(),
+        images.wait_until_ready(),
+        roles.wait_until_ready(),
+    );
+    let results = <[_; 8]>::from(filled);
+    if results.iter().any(Result::is_err) {
+        warn!("a watch ended before its store was filled");
+    }
+}

@@ -1,0 +1,39 @@
+//! Asks every running pod of a cluster for its account, all at once.
+//! Never drops the silent: silence is an answer.
+
+use futures::future::join_all;
+
+use crate::model::world::{Keeping, NodeFacts, PodPhase, Sighting, World};
+use crate::valkey::client::{Connector, Target};
+
+/// Fills in what each process says. A node without its own running pod is not asked.
+pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
+    let Keeping::Ours(auth) = &world.kept.auth else {
+        return;
+    };
+    let sightings = join_all(world.nodes.values().map(|node| async {
+        let Some(address) = address(node) else {
+            return Sighting::NotAsked;
+        };
+        match connector
+            .account(&Target::operator(address, &auth.operator))
+            .await
+        {
+            Ok(view) => Sighting::Answered(view),
+            Err(error) => Sighting::Silent(crate::model::chain::of(&error)),
+        }
+    }))
+    .await;
+    for (node, sighting) in world.nodes.values_mut().zip(sightings) {
+        node.sighting = sighting;
+    }
+}
+
+fn address(node: &NodeFacts) -> Option<std::net::IpAddr> {
+    let pod = node.stamped_pod()?;
+    if pod.phase == PodPhase::Running {
+        pod.ip
+    } else {
+        None
+    }
+}
