@@ -13,6 +13,8 @@ pub mod image;
 pub mod node;
 pub mod role;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -17,6 +17,8 @@ use schemars::SchemaGenerator;
 use schemars::json_schema;
 use serde::Deserialize;
 use serde::Deserializer;
+use serde_json::Value;
+use serde_json::json;
 
 /// A rule and what the API server says where it does not hold.
 type Rule = (&'static str, &'static str);
@@ -132,74 +134,75 @@ pub(super) const ZONES: Rule = (
 /// can hide in. `rename-command`, `loadmodule` and `user` are the directives whose value Valkey
 /// takes only unquoted, so a line break there would begin a line of its own.
 pub(super) fn directives(_: &mut SchemaGenerator) -> Schema {
+    let rules = [
+        every_key(
+            "key.matches('^[a-zA-Z0-9_][a-zA-Z0-9._-]*$')",
+            "a directive's name must be one plain word: letters, digits, '.', '_' and '-'",
+        ),
+        every_key(
+            r"!self[key].contains('\u0000')",
+            "a directive's value must not contain a NUL byte",
+        ),
+        every_key(
+            "!(key.lowerAscii() in ['rename-command', 'loadmodule', 'user']) \
+             || !self[key].matches('[\\n\\r]')",
+            "the value of rename-command, loadmodule and user must be one line",
+        ),
+    ];
     json_schema!({
         "type": "object",
         "maxProperties": 256,
         "additionalProperties": {"type": "string", "maxLength": 8192},
-        "x-kubernetes-validations": [
-            {
-                "rule": "self.all(key, key.matches('^[a-zA-Z0-9_][a-zA-Z0-9._-]*$'))",
-                "message": "a directive's name must be one plain word: letters, digits, '.', '_' \
-                            and '-'",
-            },
-            {
-                "rule": "self.all(key, !self[key].contains('\\u0000'))",
-                "message": "a directive's value must not contain a NUL byte",
-            },
-            {
-                "rule": "self.all(key, !(key.lowerAscii() in ['rename-command', 'loadmodule', \
-                         'user']) || !self[key].matches('[\\n\\r]'))",
-                "message": "the value of rename-command, loadmodule and user must be one line",
-            },
-        ],
+        "x-kubernetes-validations": rules,
     })
 }
 
 /// Annotations that every pod gets, with keys and sizes that Kubernetes takes. That all of them
 /// together are at most 256 KiB is not said: the CEL of 1.27 cannot bound what a sum costs.
 pub(super) fn annotations(_: &mut SchemaGenerator) -> Schema {
+    let rules = [
+        every_key(
+            "!key.startsWith('valkey.gomomento.com/')",
+            "the prefix valkey.gomomento.com/ is reserved for the operator",
+        ),
+        // Kubernetes takes the prefix of an annotation in capitals too, that of a label not.
+        every_key(
+            "key.size() <= 317 && key.indexOf('/') <= 253 && key.matches('^(\
+             [A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/\
+             )?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",
+            "an annotation's key must be a name of at most 63 letters, digits, '-', '_' and '.', \
+             after an optional DNS name and '/'",
+        ),
+    ];
     json_schema!({
         "type": "object",
         "maxProperties": 1024,
         "additionalProperties": {"type": "string", "maxLength": 262_144},
-        "x-kubernetes-validations": [
-            {
-                "rule": "self.all(key, !key.startsWith('valkey.gomomento.com/'))",
-                "message": "the prefix valkey.gomomento.com/ is reserved for the operator",
-            },
-            {
-                "rule": "self.all(key, key.size() <= 317 && key.indexOf('/') <= 253 && key.matches(\
-                         '^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*\
-                         [A-Za-z0-9])?)*/)?\
-                         [A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
-                "message": "an annotation's key must be a name of at most 63 letters, digits, '-', \
-                            '_' and '.', after an optional DNS name and '/'",
-            },
-        ],
+        "x-kubernetes-validations": rules,
     })
 }
 
 /// Labels that a machine must have, within what Kubernetes takes.
 pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    let rules = [
+        every_key(
+            "key.size() <= 317 && key.indexOf('/') <= 253 && key.matches('^(\
+             [a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/\
+             )?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')",
+            "a label's key must be a name of at most 63 letters, digits, '-', '_' and '.', after \
+             an optional DNS name and '/'",
+        ),
+        every_key(
+            "self[key].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",
+            "a label's value must be letters, digits, '-', '_' and '.', beginning and ending with \
+             a letter or digit",
+        ),
+    ];
     json_schema!({
         "type": "object",
         "maxProperties": 256,
         "additionalProperties": {"type": "string", "maxLength": 63},
-        "x-kubernetes-validations": [
-            {
-                "rule": "self.all(key, key.size() <= 317 && key.indexOf('/') <= 253 && key.matches(\
-                         '^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?\
-                         [A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
-                "message": "a label's key must be a name of at most 63 letters, digits, '-', '_' \
-                            and '.', after an optional DNS name and '/'",
-            },
-            {
-                "rule": "self.all(key, \
-                         self[key].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",
-                "message": "a label's value must be letters, digits, '-', '_' and '.', beginning \
-                            and ending with a letter or digit",
-            },
-        ],
+        "x-kubernetes-validations": rules,
     })
 }
 
@@ -256,6 +259,17 @@ pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
                 },
             ],
         },
+    })
+}
+
+/// A rule on each key of a map. The message names a key that breaks it, in the manner of the API
+/// server; where the key holds a line break, the API server takes the message without it.
+fn every_key(holds: &str, message: &str) -> Value {
+    let tail = format!("\": {message}");
+    json!({
+        "rule": format!("self.all(key, {holds})"),
+        "message": message,
+        "messageExpression": format!("'\"' + self.filter(key, !({holds}))[0] + {tail:?}"),
     })
 }
 

@@ -141,6 +141,7 @@ pub(crate) async fn accepts_and_refuses(client: Client) {
         .filter_map(|difference| async { difference })
         .collect()
         .await;
+    statuses(&client, &namespace).await;
     namespaces
         .delete(&namespace, &DeleteParams::default())
         .await
@@ -155,6 +156,59 @@ pub(crate) async fn accepts_and_refuses(client: Client) {
     super::testbed::command::say(&format!(
         "the API server answered {count} manifests as they deserve"
     ));
+}
+
+/// Only a cluster's status holds anything, and a node has none.
+async fn statuses(client: &Client, namespace: &str) {
+    let bases = [
+        Base::Image,
+        Base::Config,
+        Base::Role,
+        Base::Cluster,
+        Base::Node,
+    ];
+    for base in bases {
+        let api = api(client, namespace, base);
+        let object = base.object("status");
+        let spec = object["spec"].clone();
+        api.create(&PostParams::default(), &typed(&object))
+            .await
+            .expect("a sound object");
+        let write = async |status: Value| {
+            let patch = Patch::Merge(json!({ "status": status }));
+            let patched = api
+                .patch_status("status", &PatchParams::default(), &patch)
+                .await;
+            patched.map(|object| object.data["status"].clone())
+        };
+        match base {
+            Base::Node => {
+                let error = write(json!({})).await.expect_err("there is none");
+                assert_eq!(reason(&error), Some("NotFound"), "{error}");
+            }
+            Base::Cluster | Base::Bound => {
+                let status = write(json!({ "message": "m" })).await.expect("a message");
+                assert_eq!(status, json!({ "message": "m", "state": "Creating" }));
+                let full = json!({
+                    "state": "Invalid", "targetSpec": spec, "nodes": ["a"], "message": "m",
+                });
+                assert_eq!(write(full.clone()).await.expect("all fields"), full);
+                let error = write(json!({ "state": "active" })).await;
+                assert_eq!(
+                    causes(&error.expect_err("no such state")),
+                    "status.state: Unsupported value: \"active\": supported values: \
+                     \"Creating\", \"Active\", \"Updating\", \"Invalid\"",
+                );
+            }
+            Base::Image | Base::Config | Base::Role => {
+                let status = write(json!({ "state": "Active" })).await;
+                assert_eq!(status.expect("an empty status"), json!({}));
+            }
+        }
+        api.delete("status", &DeleteParams::default())
+            .await
+            .expect("it is there");
+    }
 }
 
 async fn install(client: &Client) {
