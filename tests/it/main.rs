@@ -3,3 +3,4 @@
 
 mod artifacts;
 mod tidy;
+mod wire;

@@ -171,10 +171,12 @@ fn client(testbed: &Testbed, commands: &str) -> Result<String, Error> {
     let host = format!("{CLUSTER}.{NAMESPACE}.svc.cluster.local");
     let mut client = testbed.command(["valkey-cli", "-c", "-h", &host]);
     let replies = feed(&mut client, commands.as_bytes())?;
-    let lines = replies
+    let remark = |line: &&str| line.starts_with("-> Redirected");
+    Ok(replies
         .lines()
-        .filter(|line| !line.starts_with("-> Redirected"));
-    Ok(lines.map(|line| format!("{line}\n")).collect())
+        .filter(|line| !remark(line))
+        .collect::<Vec<_>>()
+        .join("\n"))
 }
 
 fn next_steps(name: &str) -> String {
@@ -189,8 +191,9 @@ fn next_steps(name: &str) -> String {
   make shell               a shell with kubectl and valkey-cli in it, and in that:
     kubectl get valkeyclusters,valkeynodes -A
     valkey-cli -c -h {CLUSTER}.{NAMESPACE}.svc.cluster.local
-    kubectl -n {NAMESPACE} delete pod --force $(kubectl -n {NAMESPACE} get pods -o name | head -1)
-    kubectl -n {NAMESPACE} get valkeynodes --watch     and see it replaced
+    kubectl -n {NAMESPACE} get pods -o wide        one pod of each shard in each of two zones
+    kubectl -n {NAMESPACE} delete valkeycluster {CLUSTER}
+                           and nothing of it is left; kubectl apply -f config/samples
     kubectl -n valkey-operator logs deployment/valkey-operator --follow
   cargo run --example testbed --{named} node kill node-1
                            a machine dies; with node start node-1 it comes back
