@@ -13,6 +13,8 @@ pub mod image;
 pub mod node;
 pub mod role;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -69,9 +71,9 @@ pub const AUTH_KEY_PRIMARYAUTH: &str = "primaryauth.conf";
 pub const USER_OPERATOR: &str = "_momento_operator";
 /// The Valkey user that nodes replicate and move slots as.
 pub const USER_REPL: &str = "_momento_repl";
-/// The ACL ConfigMap's key.
+/// The key of the `ConfigMap` with the ACL file.
 pub const ACL_KEY: &str = "users.acl";
-/// A node's ConfigMap's key.
+/// The key of a node's `ConfigMap`.
 pub const CONF_KEY: &str = "valkey.conf";
 
 /// Where a pod finds the included `primaryauth` directive.
@@ -86,6 +88,11 @@ pub const ACL_DIR: &str = "/etc/valkey/acl";
 pub const AUTH_DIR: &str = "/etc/valkey/auth";
 /// The one container of a Valkey pod.
 pub const CONTAINER_NAME: &str = "valkey";
+
+/// The most shards a cluster may have: one for each hash slot.
+pub const SHARDS_MAX: u32 = 16_384;
+/// The most of anything that is counted without a limit of its own: what the API's integers hold.
+pub const COUNT_MAX: u32 = i32::MAX.cast_unsigned();
 
 /// The definitions of all five kinds, as `crds/crds.json` has them.
 #[must_use]

@@ -3,76 +3,60 @@
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::api::schema;
 
 /// One Valkey user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AclBinding {
-    /// The user's name, at most 128 characters.
+    /// The user's name: 1 to 128 letters, digits, hyphens and underscores. It must not start with
+    /// `_momento_`, which is the operator's.
     #[schemars(length(max = 128))]
-    #[x_kube(
-        validation = Rule::new("self.matches('^[a-zA-Z0-9_-]+$')").message(
-            "username must hold only letters, digits, hyphens and underscores, at least one"
-        ),
-        validation = Rule::new("!self.startsWith('_momento_')").message(
-            "usernames that start with _momento_ are reserved by the operator"
-        )
-    )]
+    #[x_kube(validation = schema::USERNAME_WORD, validation = schema::USERNAME_RESERVED)]
     pub username: String,
-    /// SHA-256 hashes of the user's passwords, 1 to 8, each 64 lowercase hex characters without `#`.
+    /// SHA-256 hashes of the user's passwords, 1 to 8, each 64 lowercase hex characters without
+    /// `#`. Several allow a rotation: add the new one, move the clients, remove the old one.
+    // Longer than a hash may be, so that a hash with a prefix is refused in words of ours.
     #[schemars(length(min = 1, max = 8), inner(length(max = 128)))]
-    #[x_kube(validation = Rule::new("self.all(hash, hash.matches('^[0-9a-f]{64}$'))").message(
-        "each password hash must be exactly 64 lowercase hex characters (SHA-256), without #"
-    ))]
+    #[x_kube(validation = schema::PASSWORD_HASHES)]
     pub password_hashes: Vec<String>,
-    /// 1 to 16: the first gives the root permissions, each further one a selector.
+    /// 1 to 16 permissions: the first gives the root permissions, each further one becomes a
+    /// selector with commands, keys and channels of its own.
     #[schemars(length(max = 16))]
-    #[x_kube(
-        validation = Rule::new("self.size() >= 1").message("at least one permission is required")
-    )]
+    #[x_kube(validation = schema::SOME_PERMISSION)]
     pub permissions: Vec<Permission>,
 }
 
-/// A role on keys and channels.
+/// The commands of a role, on keys and channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
-    /// Name of a `ValkeyRole`.
+    /// Name of the `ValkeyRole` with the commands, at most 253 characters.
     #[schemars(length(min = 1, max = 253))]
     pub role_ref: String,
-    /// Keys that it is for, at most 16; none means no key.
+    /// The keys it is for, at most 16 patterns; an empty list means no key.
     #[schemars(length(max = 16))]
     pub keys: Vec<KeyPattern>,
-    /// Channel patterns without `&`, at most 16; none means no channel.
+    /// The channels it is for, at most 16 glob patterns of 1 to 128 characters without the `&`
+    /// prefix; no channel where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
-    #[x_kube(
-        validation = Rule::new(
-            "self.all(channel, channel.matches('^[^\\\\pC\\\\pZ\\'\"]*$'))"
-        ).message("channel patterns must not contain control characters, spaces or quotes"),
-        validation = Rule::new("self.all(channel, !channel.startsWith('&'))").message(
-            "channel patterns are written without the & prefix"
-        )
-    )]
+    #[x_kube(validation = schema::CHANNEL_CHARACTERS, validation = schema::CHANNEL_PREFIX)]
     pub channels: Option<Vec<String>>,
 }
 
 /// Keys, and what may be done with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct KeyPattern {
-    /// A glob pattern without `~`, at most 256 characters.
+    /// A glob pattern of 1 to 256 characters, such as `myapp:*`, without the `~` prefix.
     #[schemars(length(min = 1, max = 256))]
-    #[x_kube(
-        validation = Rule::new("self.matches('^[^\\\\pC\\\\pZ\\'\"]*$')").message(
-            "key pattern must not contain control characters, spaces or quotes"
-        ),
-        validation = Rule::new("!self.startsWith('~')").message(
-            "key pattern is written without the ~ prefix"
-        )
-    )]
+    #[x_kube(validation = schema::KEY_CHARACTERS, validation = schema::KEY_PREFIX)]
     pub pattern: String,
-    /// Reading, writing or both.
+    /// `read`, `write` or `readwrite` (the default).
     #[serde(default)]
     pub access: KeyAccess,
 }

@@ -3,14 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use kube::{CustomResource, KubeSchema};
+use kube::CustomResource;
+use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::Serialize;
 
+use crate::api::COUNT_MAX;
+use crate::api::SHARDS_MAX;
 use crate::api::acl::AclBinding;
 use crate::api::schema;
 
-/// A sharded, replicated Valkey cluster.
+/// What a product team asks for. The name of the object becomes a Service, a label and part of host
+/// names, so it is 1 to 57 lowercase letters, digits and hyphens.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -20,49 +25,54 @@ use crate::api::schema;
     kind = "ValkeyCluster",
     namespaced,
     status = "ValkeyClusterStatus",
+    derive = "PartialEq",
     doc = "A sharded, replicated, in-memory Valkey cluster.",
-    validation = Rule::new(
-        "self.metadata.name.size() <= 57 \
-         && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"
-    ).message(
-        "a cluster's name must be 1 to 57 lowercase letters, digits and hyphens, \
-         starting with a letter and not ending with a hyphen"
-    ),
+    validation = schema::CLUSTER_NAME,
     printcolumn(name = "Config", type_ = "string", json_path = ".spec.configRef"),
     printcolumn(name = "Shards", type_ = "integer", json_path = ".spec.shards"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicasPerShard"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.tls) == has(oldSelf.tls)").message(
-    "tls can be neither added nor removed: make a new cluster"
-))]
+#[x_kube(validation = schema::TLS_PRESENCE)]
 pub struct ValkeyClusterSpec {
-    /// Name of a `ValkeyConfig` on the platform's menu.
+    /// Name of a `ValkeyConfig` on the platform's menu, 1 to 253 characters.
     #[schemars(length(min = 1, max = 253))]
     pub config_ref: String,
-    /// Shards, 1 to 16384.
-    #[schemars(range(min = 1, max = 16384))]
+    /// Number of shards, each with a share of the 16384 hash slots: 1 to 16384. A change moves
+    /// slots between shards.
+    #[schemars(range(min = 1, max = SHARDS_MAX))]
     pub shards: u32,
-    /// Replicas of each primary.
-    #[schemars(range(min = 0, max = 1024))]
+    /// Number of replicas of each shard, the primary not counted, from 0: 1 means two nodes a
+    /// shard. Without replicas the death of a machine loses the data of its shards.
+    #[schemars(range(min = 0, max = COUNT_MAX))]
     pub replicas_per_shard: u32,
-    /// ACL users of this cluster, beside those of its config.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// ACL users of this cluster, at most 64, beside those of its config; a username may be in
+    /// one of the two only.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new(
-        "self.all(a, self.exists_one(b, b.username == a.username))"
-    ).message("duplicate username in ACL bindings"))]
+    #[x_kube(validation = schema::UNIQUE_USERNAMES)]
     pub acl: Vec<AclBinding>,
-    /// Where pods may run.
+    /// Where pods may run. A change of `zones` or `nodeSelector` replaces the pods one by one, a
+    /// change of `zoneSpread` reaches new pods only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// With it the cluster speaks TLS only.
+    /// With it the cluster speaks TLS only, on port 6379. It can be neither added nor removed later;
+    /// `secretRef` may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Annotations of every pod. Added and changed keys reach running pods; a removed key stays
-    /// until a pod is replaced.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Annotations of every pod, at most 1024 and 256 KiB in all, none under `valkey.gomomento.com/`.
+    /// Added and changed keys reach running pods in place; a removed key stays until a pod is
+    /// replaced.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     #[schemars(schema_with = "schema::annotations")]
     pub pod_annotations: BTreeMap<String, String>,
 }
@@ -71,7 +81,9 @@ pub struct ValkeyClusterSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// Name of a Secret with `tls.crt`, `tls.key` and `ca.crt` in the cluster's namespace.
+    /// Name of a Secret with `tls.crt`, `tls.key` and `ca.crt` in the cluster's namespace, 1 to 253
+    /// characters. The certificate's names must include `{cluster}.{namespace}.svc.cluster.local`
+    /// and `*.{cluster}.{namespace}.svc.cluster.local`.
     #[schemars(length(min = 1, max = 253))]
     pub secret_ref: String,
 }
@@ -80,21 +92,26 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Zones that pods are confined to and that each shard is spread over.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 63)))]
-    #[x_kube(validation = Rule::new(
-        "self.all(zone, zone.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
-    ).message(
-        "a zone must hold only letters, digits, hyphens, underscores and dots, \
-         with a letter or digit at both ends"
-    ))]
+    /// Zones that pods are confined to and that each shard is spread over: at most 256 values of
+    /// the label `topology.kubernetes.io/zone`. To reach every zone a shard needs as many nodes.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = 256), inner(length(max = 63)))]
+    #[x_kube(validation = schema::ZONES)]
     pub zones: Vec<String>,
-    /// How strictly; the operator's default where unset.
+    /// How strictly a shard is spread: `bestEffort` or `required`; the operator's default where it
+    /// is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_spread: Option<ZoneSpread>,
-    /// Node labels, verbatim in each pod.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Labels, at most 256, that the machine of a pod must have.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     #[schemars(schema_with = "schema::node_selector")]
     pub node_selector: BTreeMap<String, String>,
 }
@@ -114,16 +131,17 @@ pub enum ZoneSpread {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValkeyClusterStatus {
-    /// Where the cluster is in its life.
+    /// `Creating`, `Active` or `Invalid`; `Updating` is reserved and never written.
     #[serde(default)]
     pub state: ClusterState,
-    /// The spec that is being built; topology edits meanwhile wait until it is.
+    /// The spec as it was when the cluster began to be built; there until it is Active. Edits of
+    /// `shards` and `replicasPerShard` wait so long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_spec: Option<ValkeyClusterSpec>,
     /// Reserved, never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
-    /// Why the state is Invalid.
+    /// Why the state is `Invalid`, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{CustomResource, KubeSchema};
-use serde::{Deserialize, Serialize};
+use kube::CustomResource;
+use kube::KubeSchema;
+use serde::Deserialize;
+use serde::Serialize;
 
 use crate::api::acl::AclBinding;
 use crate::api::schema;
@@ -18,37 +20,42 @@ use crate::api::schema;
     version = "v1alpha1",
     kind = "ValkeyConfig",
     status = "ValkeyConfigStatus",
+    derive = "PartialEq",
     doc = "A configuration on the platform's menu.",
     printcolumn(name = "ImageRef", type_ = "string", json_path = ".spec.imageRef"),
     printcolumn(name = "BaseRef", type_ = "string", json_path = ".spec.baseRef")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ValkeyConfigSpec {
-    /// Name of a `ValkeyImage`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Name of a `ValkeyImage`, 1 to 253 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub image_ref: Option<String>,
-    /// Name of the `ValkeyConfig` to inherit from; the chain may be 10 configs long.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Name of the `ValkeyConfig` to inherit from, 1 to 253 characters. A chain may be 10 configs
+    /// long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub base_ref: Option<String>,
-    /// Tolerations and priority of new pods; changing them replaces no pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Tolerations and priority of new pods, inherited each on its own; a change replaces no pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<Scheduling>,
-    /// What each Valkey container gets.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What each Valkey container gets; `cpu` and `memory` are inherited each on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// valkey.conf directives, merged per directive along the chain.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// valkey.conf directives, at most 256 of at most 8192 characters, inherited each on its own.
+    /// Those that the operator needs for itself are laid over them.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     #[schemars(schema_with = "schema::directives")]
     pub valkey: BTreeMap<String, String>,
-    /// ACL users of every cluster that selects this config; the first list of a chain is used,
-    /// also an empty one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// ACL users of every cluster that selects this config, at most 64. The first list of a chain
+    /// is the whole list, also an empty one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new(
-        "self.all(a, self.exists_one(b, b.username == a.username))"
-    ).message("duplicate username in ACL bindings"))]
+    #[x_kube(validation = schema::UNIQUE_USERNAMES)]
     pub acl: Option<Vec<AclBinding>>,
 }
 
@@ -58,12 +65,12 @@ impl Eq for ValkeyConfigSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduling {
-    /// As in a pod's spec.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    /// Taints that pods put up with, as in a pod's spec, at most 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// As in a pod's spec.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Name of a `PriorityClass`, 1 to 253 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
 }
@@ -71,12 +78,12 @@ pub struct Scheduling {
 /// Each is both the request and the limit of the Valkey container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 pub struct Resources {
-    /// Cores, such as `500m` or 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Cores, such as `500m` or 2: a quantity above zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::PositiveQuantity>")]
     pub cpu: Option<Quantity>,
-    /// Bytes, such as `1Gi`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Bytes, such as `1Gi`: a quantity above zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::PositiveQuantity>")]
     pub memory: Option<Quantity>,
 }

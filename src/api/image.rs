@@ -1,8 +1,12 @@
 //! `ValkeyImage`: an image that clusters may run.
 //! Never pulled or checked by the operator: the kubelet does that.
 
-use kube::{CustomResource, KubeSchema};
-use serde::{Deserialize, Serialize};
+use kube::CustomResource;
+use kube::KubeSchema;
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::api::schema;
 
 /// An image that clusters may run, as `repository:tag`.
 #[derive(
@@ -13,6 +17,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "ValkeyImage",
     status = "ValkeyImageStatus",
+    derive = "PartialEq",
     doc = "An image on the platform's menu: an allowlist entry.",
     printcolumn(name = "Repository", type_ = "string", json_path = ".spec.repository"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".spec.tag"),
@@ -20,17 +25,23 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ValkeyImageSpec {
-    /// The image's repository, verbatim.
+    /// The image's repository, such as `registry.example.com/valkey`: 1 to 512 characters.
     #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = schema::NO_SPACES)]
     pub repository: String,
-    /// The image's tag, verbatim.
-    #[schemars(length(min = 1, max = 128))]
+    /// The image's tag, 1 to 256 characters; a digest may follow, as in `9.1.2@sha256:…`.
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = schema::NO_SPACES)]
     pub tag: String,
-    /// The Valkey version in the image, for people.
+    /// The Valkey version in the image, for people: 1 to 128 characters.
     #[schemars(length(min = 1, max = 128))]
     pub version: String,
-    /// Names of Secrets, in the cluster's namespace, that pods pull the image with.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Names of Secrets, at most 16, in each cluster's namespace, that pods pull the image with.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub pull_secrets: Vec<String>,
 }

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::{CustomResource, KubeSchema};
+use kube::CustomResource;
+use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::Serialize;
 
+use crate::api::COUNT_MAX;
 use crate::api::cluster::Placement;
 use crate::api::schema;
 
@@ -18,23 +21,14 @@ use crate::api::schema;
     version = "v1alpha1",
     kind = "ValkeyNode",
     namespaced,
+    derive = "PartialEq",
     doc = "One member of a ValkeyCluster, made by the operator; read-only for everyone else.",
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterName"),
     printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
     printcolumn(name = "Lifecycle", type_ = "string", json_path = ".spec.lifecycle")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new(
-    "self.clusterName == oldSelf.clusterName && self.image == oldSelf.image \
-     && self.valkeySettings == oldSelf.valkeySettings && self.shardIndex == oldSelf.shardIndex \
-     && has(self.cpu) == has(oldSelf.cpu) && (!has(self.cpu) || self.cpu == oldSelf.cpu) \
-     && has(self.memory) == has(oldSelf.memory) \
-     && (!has(self.memory) || self.memory == oldSelf.memory) \
-     && has(self.tlsSecret) == has(oldSelf.tlsSecret) \
-     && (!has(self.tlsSecret) || self.tlsSecret == oldSelf.tlsSecret) \
-     && has(self.placement) == has(oldSelf.placement) \
-     && (!has(self.placement) || self.placement == oldSelf.placement)"
-).message("a ValkeyNode is immutable but for its lifecycle"))]
+#[x_kube(validation = schema::NODE_IMMUTABLE)]
 pub struct ValkeyNodeSpec {
     /// The cluster it belongs to.
     #[schemars(length(min = 1, max = 253))]
@@ -51,10 +45,10 @@ pub struct ValkeyNodeSpec {
     #[schemars(with = "Option<schema::PositiveQuantity>")]
     pub memory: Option<Quantity>,
     /// valkey.conf directives, forced ones included, `primaryauth` not.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "schema::null_as_default")]
     pub valkey_settings: BTreeMap<String, String>,
     /// The shard it is scheduled for, from 0: not Valkey's shard id.
-    #[schemars(range(min = 0, max = 16383))]
+    #[schemars(range(min = 0, max = COUNT_MAX))]
     pub shard_index: u32,
     /// The Secret with its TLS material.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +57,7 @@ pub struct ValkeyNodeSpec {
     /// Where its pod may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Where it is in its life.
+    /// `Joining`, `Active` (the default) or `Leaving`.
     #[serde(default)]
     pub lifecycle: Lifecycle,
 }

@@ -1,9 +1,13 @@
 //! `ValkeyRole`: a named set of ACL rules.
 //! Never names keys: those are the binding's.
 
-use kube::{CustomResource, KubeSchema};
+use kube::CustomResource;
+use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::api::schema;
 
 /// Which commands a user may run, on top of none: first the categories, then the commands, each in
 /// the given order.
@@ -15,6 +19,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "ValkeyRole",
     status = "ValkeyRoleStatus",
+    derive = "PartialEq",
     doc = "A permission set on the platform's menu.",
     printcolumn(
         name = "Age",
@@ -23,12 +28,20 @@ use serde::{Deserialize, Serialize};
     )
 )]
 pub struct ValkeyRoleSpec {
-    /// Rules by command category.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Rules by command category, at most 64, in this order.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(length(max = 64))]
     pub categories: Vec<CategoryRule>,
-    /// Rules by command.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Rules by command, at most 256, in this order, after those by category.
+    #[serde(
+        default,
+        deserialize_with = "schema::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schemars(length(max = 256))]
     pub commands: Vec<CommandRule>,
 }
@@ -36,36 +49,28 @@ pub struct ValkeyRoleSpec {
 /// A rule for a category, `+@name` or `-@name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct CategoryRule {
-    /// The category, without `@`.
+    /// The category, without `@`: 1 to 64 letters, digits, hyphens and underscores, beginning with
+    /// a letter.
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a category's name must start with a letter and hold only letters, \
-         digits, hyphens and underscores, without @"
-    ))]
+    #[x_kube(validation = schema::CATEGORY_WORD)]
     pub name: String,
-    /// Allowed or denied.
+    /// `allow` or `deny`.
     pub access: Access,
 }
 
 /// A rule for a command or one of its subcommands, `+name`, `-name|subcommand`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct CommandRule {
-    /// The command.
+    /// The command: 1 to 64 letters, digits, hyphens and underscores, beginning with a letter.
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a command's name must start with a letter and hold only letters, \
-         digits, hyphens and underscores"
-    ))]
+    #[x_kube(validation = schema::COMMAND_WORD)]
     pub name: String,
-    /// One subcommand; the whole command where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// One subcommand, spelled by the same rule; the whole command where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a subcommand's name must start with a letter and hold only letters, \
-         digits, hyphens and underscores"
-    ))]
+    #[x_kube(validation = schema::COMMAND_WORD)]
     pub subcommand: Option<String>,
-    /// Allowed or denied.
+    /// `allow` or `deny`.
     pub access: Access,
 }
 

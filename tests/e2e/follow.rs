@@ -93,12 +93,18 @@ impl Followed {
         let keep = Arc::clone(&heard);
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
-                keep.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+                keep.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line.clone());
                 // The test may be over and nobody listen any more.
                 if sender.send(line).is_err() {}
             }
         });
-        Self { child, lines, heard }
+        Self {
+            child,
+            lines,
+            heard,
+        }
     }
 
     /// Listens until a line answers, from where the last listening ended.
@@ -112,8 +118,13 @@ impl Followed {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let line = match self.lines.recv_timeout(left) {
-                Ok(line) => serde_json::from_str(&line).map(Said).expect("each line is JSON"),
-                Err(error) => panic!("{what} did not come in {limit:?}: {error}; {}", self.last_words()),
+                Ok(line) => serde_json::from_str(&line)
+                    .map(Said)
+                    .expect("each line is JSON"),
+                Err(error) => panic!(
+                    "{what} did not come in {limit:?}: {error}; {}",
+                    self.last_words()
+                ),
             };
             if let Some(answer) = answer(&line) {
                 return answer;

@@ -1,32 +1,9 @@
-//! What the API server takes and refuses of the five kinds, and in which words: `kinds.txt`.
+//! The five kinds on a real API server: installed either way, and the biggest objects. What else is
+//! taken and refused, and in which words, is in `crds`.
 //! Never needs the operator: all of it is schema.
-//!
-//! A row of `kinds.txt` is its name and, below, its lines:
-//!
-//! ```text
-//! shards: none
-//!   cluster                      the object that it begins with, see `start`
-//!   /spec/shards = 0             changes to it; without a value: `/spec/shards removed`
-//!   then /spec/shards = 2        what an update of the stored object changes
-//!   status /status/nodes = []    the same of its status
-//!   refused spec.shards: …       one line a cause, or `accepted`
-//!   reads /spec/shards = 2       what the API server made of it
-//! ```
-//!
-//! `«ab*3»` is ababab, `«{"a":"%"}**2»` is {"a":"0"},{"a":"1"}. `UPDATE_EXPECT=1` writes what the
-//! API server said into the file.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "a panic is how a test fails, and JSON is a list or it is not"
-)]
+#![expect(clippy::panic, reason = "a panic is how a test fails")]
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use kube::Client;
@@ -35,6 +12,7 @@ use kube::core::Request;
 use serde_json::Value;
 use serde_json::json;
 
+use super::crds;
 use super::slow;
 use super::testbed::Options;
 use super::testbed::Testbed;
@@ -43,22 +21,20 @@ use super::testbed::command::wait_for_success;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// What newer API servers say beside any refusal by type or length.
-const BESIDE_OTHERS: &str = "some validation rules were not checked because the object was invalid";
-
-const TABLE: &str = "tests/e2e/kinds.txt";
-
 #[test]
 fn the_kinds_hold_on_a_real_api_server() -> Outcome {
     if !slow("the_kinds_hold_on_a_real_api_server") {
         return Ok(());
     }
-    let testbed = Testbed::up(&Options::default())?;
+    let testbed = Testbed::up(&Options {
+        nodes: 0,
+        ..Options::default()
+    })?;
     installs_either_way(&testbed)?;
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let client = testbed.client()?;
-        accepts_and_refuses(client.clone()).await;
+        crds::accepts_and_refuses(client.clone()).await;
         takes_the_biggest(&client).await;
         Ok::<(), Box<dyn std::error::Error>>(())
     })?;
@@ -92,34 +68,6 @@ fn installs_either_way(testbed: &Testbed) -> Outcome {
     Ok(())
 }
 
-/// Tries every row and lists all that differ.
-pub(crate) async fn accepts_and_refuses(client: Client) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
-    let table = fs::read_to_string(&path).expect("the table can be read");
-    let rows = rows(&table);
-    let mut written = String::new();
-    let mut differing = String::new();
-    for (number, row) in rows.iter().enumerate() {
-        let actual = attempt(&client, number, row).await;
-        if actual != row.expected {
-            let (expected, actual) = (row.expected.join("\n    "), actual.join("\n    "));
-            writeln!(
-                differing,
-                "{}\n  expected\n    {expected}\n  actual\n    {actual}",
-                row.name
-            )
-            .unwrap();
-        }
-        written.push_str(&row.text(&actual));
-    }
-    if std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1") {
-        fs::write(&path, written).expect("the table can be written");
-    } else {
-        assert!(differing.is_empty(), "\n{differing}");
-    }
-    say(&format!("{} rows on the five kinds", rows.len()));
-}
-
 /// What etcd takes in one object by default, less what Kubernetes adds to it.
 const STORED_MAX: usize = 1_450_000;
 /// What the API server takes in one request.
@@ -133,14 +81,14 @@ async fn takes_the_biggest(client: &Client) {
             let size = object.to_string().len();
             let what = format!("a {} of {size} bytes", object["kind"]);
             let to_be_stored = limit == STORED_MAX;
-            let made = send(client, "POST", "", &object, !to_be_stored).await;
-            let mut made = made.unwrap_or_else(|causes| panic!("{what}: {causes:?}"));
+            let made = send(client, "POST", &object, !to_be_stored).await;
+            let mut made = made.unwrap_or_else(|causes| panic!("{what}: {causes}"));
             if to_be_stored {
                 let (pointer, value) = change;
                 *made.pointer_mut(pointer).expect("what is changed exists") = value;
-                let changed = send(client, "PUT", "", &made, false).await;
-                object = changed.unwrap_or_else(|causes| panic!("{what}, changed: {causes:?}"));
-                send(client, "DELETE", "", &object, false)
+                let changed = send(client, "PUT", &made, false).await;
+                object = changed.unwrap_or_else(|causes| panic!("{what}, changed: {causes}"));
+                send(client, "DELETE", &object, false)
                     .await
                     .expect("it can be deleted");
             }
@@ -199,118 +147,6 @@ fn bindings(count: usize, pattern: usize, channel: usize) -> Value {
     (0..count).map(named).collect()
 }
 
-/// One row of the table.
-#[derive(Default)]
-struct Row<'a> {
-    /// What stands above it: empty lines and notes.
-    above: Vec<&'a str>,
-    name: &'a str,
-    start: &'a str,
-    changes: Vec<&'a str>,
-    update: Vec<&'a str>,
-    status: Vec<&'a str>,
-    expected: Vec<String>,
-}
-
-fn rows(table: &str) -> Vec<Row<'_>> {
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    let mut above = Vec::new();
-    for line in table.lines() {
-        let Some(inside) = line.strip_prefix("  ") else {
-            if line.is_empty() || line.starts_with('#') {
-                above.push(line);
-            } else {
-                rows.push(Row {
-                    above: std::mem::take(&mut above),
-                    name: line,
-                    ..Row::default()
-                });
-            }
-            continue;
-        };
-        let row = rows.last_mut().expect("a row begins with its name");
-        if let Some(change) = inside.strip_prefix("then ") {
-            row.update.push(change);
-        } else if let Some(change) = inside.strip_prefix("status ") {
-            row.status.push(change);
-        } else if inside.starts_with('/') {
-            row.changes.push(inside);
-        } else if row.start.is_empty() {
-            row.start = inside;
-        } else {
-            row.expected.push(inside.to_owned());
-        }
-    }
-    rows
-}
-
-impl Row<'_> {
-    /// The row as it stands in the file, with another ending.
-    fn text(&self, ending: &[String]) -> String {
-        let mut text = String::new();
-        for line in self.above.iter().chain([&self.name]) {
-            writeln!(text, "{line}").unwrap();
-        }
-        writeln!(text, "  {}", self.start).unwrap();
-        let parts = [
-            ("", &self.changes),
-            ("then ", &self.update),
-            ("status ", &self.status),
-        ];
-        for (word, changes) in parts {
-            for change in changes {
-                writeln!(text, "  {word}{change}").unwrap();
-            }
-        }
-        for line in ending {
-            writeln!(text, "  {line}").unwrap();
-        }
-        text
-    }
-}
-
-/// What the API server says of a row, in the table's words.
-async fn attempt(client: &Client, number: usize, row: &Row<'_>) -> Vec<String> {
-    let mut object = start(row.start);
-    row.changes
-        .iter()
-        .for_each(|line| change(&mut object, line));
-    let updated = !row.update.is_empty() || !row.status.is_empty();
-    let answer = if updated {
-        object["metadata"]["name"] = json!(format!("row-{number}"));
-        let before = send(client, "POST", "", &object, false).await;
-        let mut next = before.expect("what a row updates can be stored");
-        let changes = row.update.iter().chain(&row.status);
-        changes.for_each(|line| change(&mut next, line));
-        let part = if row.status.is_empty() { "" } else { "/status" };
-        let answer = send(client, "PUT", part, &next, true).await;
-        send(client, "DELETE", "", &object, false)
-            .await
-            .expect("it can be deleted again");
-        answer
-    } else {
-        send(client, "POST", "", &object, true).await
-    };
-    let made = match answer {
-        Ok(made) => made,
-        Err(causes) => return causes,
-    };
-    let reads = row
-        .expected
-        .iter()
-        .filter_map(|line| line.strip_prefix("reads "));
-    let reads = reads.map(|line| {
-        let pointer = line.split(' ').next().unwrap_or_default();
-        match made.pointer(pointer) {
-            Some(value) => format!("reads {pointer} = {value}"),
-            None => format!("reads {pointer} absent"),
-        }
-    });
-    std::iter::once("accepted".to_owned())
-        .chain(reads)
-        .collect()
-}
-
 /// An object that is accepted as it is.
 fn start(word: &str) -> Value {
     let (kind, spec) = match word {
@@ -347,65 +183,8 @@ fn binding(username: &str) -> Value {
     })
 }
 
-/// `/a/b = value` or `/a/b removed`. What is missing on the way is made, and a list without an
-/// entry at `acl/0` gets a whole binding there first.
-fn change(object: &mut Value, line: &str) {
-    let (pointer, value) = match line.split_once(" = ") {
-        Some((pointer, value)) => (pointer, Some(value)),
-        None => (
-            line.strip_suffix(" removed")
-                .expect("a change ends in `removed`"),
-            None,
-        ),
-    };
-    let (path, last) = pointer.rsplit_once('/').expect("a path has a slash");
-    let mut at = object;
-    for step in path.split('/').skip(1) {
-        if step == "acl" && at.get("acl").is_none() {
-            at["acl"] = json!([binding("a")]);
-        }
-        at = match at {
-            Value::Array(items) => &mut items[step.parse::<usize>().expect("a list's index")],
-            at => &mut at[step],
-        };
-    }
-    let Some(value) = value else {
-        at.as_object_mut().expect("an object").remove(last);
-        return;
-    };
-    let value = expand(value);
-    let value = serde_json::from_str(&value).unwrap_or_else(|error| panic!("{value}: {error}"));
-    match at {
-        Value::Array(items) => items[last.parse::<usize>().expect("a list's index")] = value,
-        at => at[last] = value,
-    }
-}
-
-/// Writes out `«ab*3»` and `«ab**3»`.
-fn expand(text: &str) -> String {
-    let Some((before, rest)) = text.split_once('«') else {
-        return text.to_owned();
-    };
-    let (inside, after) = rest.split_once('»').expect("« ends with »");
-    let (what, count) = inside.rsplit_once('*').expect("« » has a count");
-    let count: usize = count.parse().expect("a number");
-    let (what, between) = what
-        .strip_suffix('*')
-        .map_or((what, ""), |what| (what, ","));
-    let items: Vec<String> = (0..count)
-        .map(|number| what.replace('%', &number.to_string()))
-        .collect();
-    format!("{before}{}{}", items.join(between), expand(after))
-}
-
-/// The object that the API server made, or one line a cause.
-async fn send(
-    client: &Client,
-    verb: &str,
-    part: &str,
-    object: &Value,
-    dry_run: bool,
-) -> Result<Value, Vec<String>> {
+/// The object that the API server made, or why not.
+async fn send(client: &Client, verb: &str, object: &Value, dry_run: bool) -> Result<Value, String> {
     let kind = object["kind"].as_str().expect("a kind").to_lowercase();
     let namespace = match kind.as_str() {
         "valkeycluster" | "valkeynode" => "/namespaces/default",
@@ -426,25 +205,12 @@ async fn send(
     let name = if verb == "POST" {
         String::new()
     } else {
-        format!("/{name}{part}")
+        format!("/{name}")
     };
     let query = request.uri().query().unwrap_or_default();
     // As kubectl asks for it: a mistyped field is refused, not dropped.
     let uri = format!("{path}{name}?{query}&fieldValidation=Strict");
     *request.uri_mut() = uri.parse().expect("an address");
-    match client.request::<Value>(request).await {
-        Ok(made) => Ok(made),
-        Err(kube::Error::Api(status)) => {
-            let causes = status.details.iter().flat_map(|details| &details.causes);
-            let mut causes: Vec<String> = causes
-                .filter(|cause| !cause.message.contains(BESIDE_OTHERS))
-                .map(|cause| format!("refused {}: {}", cause.field, cause.message))
-                .collect();
-            // Causes come in any order.
-            causes.sort();
-            let whole = || vec![format!("refused {}", status.message)];
-            Err(if causes.is_empty() { whole() } else { causes })
-        }
-        Err(error) => panic!("the API server does not answer: {error}"),
-    }
+    let sent = client.request::<Value>(request).await;
+    sent.map_err(|refusal| refusal.to_string())
 }

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "a test that cannot go on says so and ends"
 )]
 
@@ -12,6 +13,7 @@ mod testbed;
 
 mod bootstrap;
 mod census;
+mod crds;
 mod deletion;
 mod faults;
 mod follow;

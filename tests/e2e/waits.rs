@@ -67,7 +67,10 @@ fn waits_for_the_menu() -> Vec<Waiting> {
         remedy: remedy.to_vec(),
     };
     let mut deep: Vec<Value> = (1..=DEPTH_MAX).map(link).collect();
-    deep.push(config(&format!("deep-{}", DEPTH_MAX + 1), &json!({"imageRef": "valkey-9"})));
+    deep.push(config(
+        &format!("deep-{}", DEPTH_MAX + 1),
+        &json!({"imageRef": "valkey-9"}),
+    ));
     vec![
         waiting(
             "no-config",
@@ -79,7 +82,10 @@ fn waits_for_the_menu() -> Vec<Waiting> {
         waiting(
             "no-base",
             json!({"configRef": "orphan"}),
-            &[config("orphan", &json!({"imageRef": "valkey-9", "baseRef": "parent"}))],
+            &[config(
+                "orphan",
+                &json!({"imageRef": "valkey-9", "baseRef": "parent"}),
+            )],
             "ValkeyConfig \"parent\" not found",
             &[config("parent", &json!({}))],
         ),
@@ -97,7 +103,10 @@ fn waits_for_the_menu() -> Vec<Waiting> {
         waiting(
             "no-image-ref",
             json!({"configRef": "bare"}),
-            &[config("bare", &json!({"baseRef": "root"})), config("root", &json!({}))],
+            &[
+                config("bare", &json!({"baseRef": "root"})),
+                config("root", &json!({})),
+            ],
             "no image_ref in config chain ending at \"root\"",
             &[config("root", &json!({"imageRef": "valkey-9"}))],
         ),
@@ -106,12 +115,19 @@ fn waits_for_the_menu() -> Vec<Waiting> {
             json!({"acl": binding("unwritten")}),
             &[],
             "ValkeyRole \"unwritten\" not found (referenced by user \"app\")",
-            &[menu("ValkeyRole", "unwritten", &json!({"categories": [{"name": "read", "access": "allow"}]}))],
+            &[menu(
+                "ValkeyRole",
+                "unwritten",
+                &json!({"categories": [{"name": "read", "access": "allow"}]}),
+            )],
         ),
         waiting(
             "bound-twice",
             json!({"configRef": "bound", "acl": binding("app-readwrite")}),
-            &[config("bound", &json!({"imageRef": "valkey-9", "acl": binding("app-readwrite")}))],
+            &[config(
+                "bound",
+                &json!({"imageRef": "valkey-9", "acl": binding("app-readwrite")}),
+            )],
             "duplicate username \"app\" in merged ACL bindings",
             &[config("bound", &json!({"imageRef": "valkey-9", "acl": []}))],
         ),
@@ -130,7 +146,10 @@ fn waits_for_the_menu() -> Vec<Waiting> {
             json!({"configRef": "deep-1"}),
             &deep,
             &too_deep,
-            &[config(&format!("deep-{DEPTH_MAX}"), &json!({"imageRef": "valkey-9"}))],
+            &[config(
+                &format!("deep-{DEPTH_MAX}"),
+                &json!({"imageRef": "valkey-9"}),
+            )],
         ),
     ]
 }
@@ -145,12 +164,24 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
     let waits = waits_for_the_menu();
     let wanted: Vec<Wanted<'_>> = waits
         .iter()
-        .map(|waiting| Wanted { namespace: "menu", name: waiting.name, shards: 1, replicas: 0 })
+        .map(|waiting| Wanted {
+            namespace: "menu",
+            name: waiting.name,
+            shards: 1,
+            replicas: 0,
+        })
         .collect();
-    let before: Vec<Value> = waits.iter().flat_map(|waiting| waiting.before.clone()).collect();
+    let before: Vec<Value> = waits
+        .iter()
+        .flat_map(|waiting| waiting.before.clone())
+        .collect();
     world.apply_all(&before);
     let clusters = waits.iter().zip(&wanted);
-    world.apply_all(&clusters.map(|(waiting, wanted)| wanted.manifest(&waiting.more)).collect::<Vec<_>>());
+    world.apply_all(
+        &clusters
+            .map(|(waiting, wanted)| wanted.manifest(&waiting.more))
+            .collect::<Vec<_>>(),
+    );
     for waiting in &waits {
         world.wait_for_reason("menu", waiting.name, &waiting.reason);
         nothing_is_begun(&world, waiting.name);
@@ -173,9 +204,16 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
 
 /// No node, no pod, no half of an ACL, no snapshot.
 fn nothing_is_begun(world: &World, name: &str) {
-    assert_eq!(world.nodes("menu", name).expect("listed").len(), 0, "{name}");
+    assert_eq!(
+        world.nodes("menu", name).expect("listed").len(),
+        0,
+        "{name}"
+    );
     assert_eq!(world.pods("menu", name).expect("listed").len(), 0, "{name}");
-    let acl = world.stage.get("ConfigMap", "menu", &format!("{name}-acl")).expect("read");
+    let acl = world
+        .stage
+        .get("ConfigMap", "menu", &format!("{name}-acl"))
+        .expect("read");
     assert_eq!(acl, None, "{name}");
     let status = world.cluster("menu", name).expect("a cluster")["status"].clone();
     assert!(status["targetSpec"].is_null(), "{name}: {status}");
@@ -188,7 +226,12 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     }
     let world = World::up();
     world.namespace("pods");
-    let wanted = |name, replicas| Wanted { namespace: "pods", name, shards: 1, replicas };
+    let wanted = |name, replicas| Wanted {
+        namespace: "pods",
+        name,
+        shards: 1,
+        replicas,
+    };
     let testbed = &world.stage.testbed;
     let kubectl = |words: &[&str]| testbed.kubectl(words).expect("kubectl succeeds");
     // Zone b is there and full, zone d is not there.
@@ -198,7 +241,10 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     let (selected, unpulled) = (wanted("selected", 1), wanted("unpulled", 0));
     let selector = json!({"placement": {"nodeSelector": {"disk": "fast"}}});
     let tag = json!({"repository": "valkey/valkey", "tag": "9.1.99", "version": "9.1.99"});
-    let config = config("new", &json!({"imageRef": "new", "resources": {"cpu": "50m", "memory": "64Mi"}}));
+    let config = config(
+        "new",
+        &json!({"imageRef": "new", "resources": {"cpu": "50m", "memory": "64Mi"}}),
+    );
     world.apply_all(&[
         menu("ValkeyImage", "new", &tag),
         config,
@@ -214,41 +260,65 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     world.until("the kubelet's words on the image", "pods", || {
         let said = world.said_of("pods", "unpulled")?;
         let heard = said.iter().any(|(_, because)| pulling(because));
-        if heard { Ok(()) } else { Err(format!("{said:?}")) }
+        if heard {
+            Ok(())
+        } else {
+            Err(format!("{said:?}"))
+        }
     });
     kubectl(&["label", "node", "node-1", "disk=fast"]);
     world.wait_until_formed(&selected);
-    kubectl(&["label", "node", "node-3", "--overwrite", "topology.kubernetes.io/zone=d"]);
+    kubectl(&[
+        "label",
+        "node",
+        "node-3",
+        "--overwrite",
+        "topology.kubernetes.io/zone=d",
+    ]);
     world.wait_until_formed(&zoned);
     kubectl(&["uncordon", "node-2"]);
     world.wait_until_formed(&full);
     let from = "docker.io/valkey/valkey:9.1.2";
-    testbed.tag_image(from, "docker.io/valkey/valkey:9.1.99").expect("the image is there");
+    testbed
+        .tag_image(from, "docker.io/valkey/valkey:9.1.99")
+        .expect("the image is there");
     world.wait_until_formed(&unpulled);
 }
 
 /// The message that people search for, with the pod and the very words of its condition.
 fn scheduler_is_quoted(world: &World, name: &str) {
-    world.until(&format!("the scheduler is quoted for {name}"), "pods", || {
-        let log = world.log()?;
-        let blocked = log.iter().find(|line| {
-            let fields = &line["fields"];
-            fields["message"] == "bootstrap blocked: pod cannot be scheduled"
-                && fields["cluster_name"] == name
-        });
-        let fields = &blocked.ok_or("nothing is said")?["fields"];
-        let pods = world.pods("pods", name)?;
-        let pod = pods.iter().find(|pod| pod["metadata"]["name"] == fields["pod"]);
-        let pod = pod.ok_or_else(|| format!("{fields} names no pod of {name}"))?;
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let words: Vec<&str> = conditions
-            .filter(|condition| condition["reason"] == "Unschedulable")
-            .filter_map(|condition| condition["message"].as_str())
-            .collect();
-        let because = fields["because"].as_str().unwrap_or_default();
-        let quoted = words.iter().any(|words| because.ends_with(words) && !words.is_empty());
-        if quoted { Ok(()) } else { Err(format!("{fields} does not quote {words:?}")) }
-    });
+    world.until(
+        &format!("the scheduler is quoted for {name}"),
+        "pods",
+        || {
+            let log = world.log()?;
+            let blocked = log.iter().find(|line| {
+                let fields = &line["fields"];
+                fields["message"] == "bootstrap blocked: pod cannot be scheduled"
+                    && fields["cluster_name"] == name
+            });
+            let fields = &blocked.ok_or("nothing is said")?["fields"];
+            let pods = world.pods("pods", name)?;
+            let pod = pods
+                .iter()
+                .find(|pod| pod["metadata"]["name"] == fields["pod"]);
+            let pod = pod.ok_or_else(|| format!("{fields} names no pod of {name}"))?;
+            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            let words: Vec<&str> = conditions
+                .filter(|condition| condition["reason"] == "Unschedulable")
+                .filter_map(|condition| condition["message"].as_str())
+                .collect();
+            let because = fields["because"].as_str().unwrap_or_default();
+            let quoted = words
+                .iter()
+                .any(|words| because.ends_with(words) && !words.is_empty());
+            if quoted {
+                Ok(())
+            } else {
+                Err(format!("{fields} does not quote {words:?}"))
+            }
+        },
+    );
     let status = world.cluster("pods", name).expect("a cluster")["status"].clone();
     assert_eq!(status["state"], "Creating", "bootstrap holds");
 }
@@ -272,7 +342,8 @@ fn thirty_stuck_clusters_do_not_slow_a_good_one() {
             log.iter().any(|line| {
                 let fields = &line["fields"];
                 let message = &fields["message"];
-                let held = message == "waiting" || message == "bootstrap blocked: pod cannot be scheduled";
+                let held =
+                    message == "waiting" || message == "bootstrap blocked: pod cannot be scheduled";
                 fields["cluster_name"] == name && held
             })
         };
@@ -281,8 +352,13 @@ fn thirty_stuck_clusters_do_not_slow_a_good_one() {
     });
     let beside = fastest(&world, "beside");
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-    say(&format!("a bootstrap beside {STUCK} stuck clusters takes {ratio:.2} times as long"));
-    assert!(ratio <= SLOWER_MAX, "{beside:?} beside them, {alone:?} without");
+    say(&format!(
+        "a bootstrap beside {STUCK} stuck clusters takes {ratio:.2} times as long"
+    ));
+    assert!(
+        ratio <= SLOWER_MAX,
+        "{beside:?} beside them, {alone:?} without"
+    );
 }
 
 /// The best of a few: what slows a single one is the machine, what slows all of them is the operator.
@@ -293,7 +369,12 @@ fn fastest(world: &World, name: &str) -> Duration {
 
 /// From apply to Active; the cluster is gone afterwards.
 fn bootstrap(world: &World, name: &str) -> Duration {
-    let wanted = Wanted { namespace: "good", name, shards: 3, replicas: 1 };
+    let wanted = Wanted {
+        namespace: "good",
+        name,
+        shards: 3,
+        replicas: 1,
+    };
     let start = Instant::now();
     world.apply_all(&[wanted.manifest(&json!({}))]);
     world.wait_for_state("good", name, "Active");
@@ -302,7 +383,11 @@ fn bootstrap(world: &World, name: &str) -> Duration {
     world.stage.wait_until_gone("ValkeyCluster", "good", name);
     world.until("its pods are gone", "good", || {
         let pods = world.pods("good", name)?;
-        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
+        if pods.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} pods", pods.len()))
+        }
     });
     took
 }
@@ -323,5 +408,11 @@ fn stuck(index: usize) -> Value {
         }]}),
     };
     let name = stuck_name(index);
-    Wanted { namespace: "stuck", name: &name, shards: 3, replicas: 1 }.manifest(&more)
+    Wanted {
+        namespace: "stuck",
+        name: &name,
+        shards: 3,
+        replicas: 1,
+    }
+    .manifest(&more)
 }
