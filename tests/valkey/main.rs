@@ -6,6 +6,8 @@ use std::path::PathBuf;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
+mod commands;
+mod servers;
 mod settings;
 
 /// Valkey's server, executable on this machine.

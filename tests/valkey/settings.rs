@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::iter;
 use std::net::TcpListener;
 use std::net::TcpStream;
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -45,7 +46,8 @@ static PORT: AtomicU16 = AtomicU16::new(21_000);
 /// Every printable oddity in one value.
 const HARD: &str = "a\"b'c\\d #e\\n\\x41  f\tg;{}$%`ü€ ";
 
-fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
+/// What a spec with this map and these bindings and roles comes to.
+pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
     let spec = json!({ "configRef": "c", "shards": 1, "replicasPerShard": 0 });
     let menu = json!({
         "configs": { "c": { "imageRef": "v", "valkey": valkey, "acl": acl, "resources": { "memory": "64Mi" } } },
@@ -155,12 +157,7 @@ impl Server {
 
     /// A connection, logged in if a user is named.
     fn connect(&self, login: Option<(&str, &str)>) -> Connection {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let mut connection = Connection(BufReader::new(stream));
-        if let Some((user, password)) = login {
-            assert_eq!(connection.call(&["AUTH", user, password]), "OK");
-        }
-        connection
+        Connection::open(("127.0.0.1", self.port), login)
     }
 }
 
@@ -198,11 +195,21 @@ fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
 }
 
 /// A connection that speaks just enough RESP2, byte for byte.
-struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
+    /// A connection, logged in if a user is named.
+    pub(crate) fn open(to: impl ToSocketAddrs, login: Option<(&str, &str)>) -> Self {
+        let stream = TcpStream::connect(to).unwrap();
+        let mut connection = Self(BufReader::new(stream));
+        if let Some((user, password)) = login {
+            assert_eq!(connection.call(&["AUTH", user, password]), "OK");
+        }
+        connection
+    }
+
     /// The reply, arrays joined by line breaks.
-    fn call(&mut self, words: &[&str]) -> String {
+    pub(crate) fn call(&mut self, words: &[&str]) -> String {
         let head = format!("*{}\r\n", words.len());
         let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
         let request = words
