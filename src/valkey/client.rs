@@ -59,7 +59,17 @@ pub enum Error {
         /// Why not.
         source: Box<redis::RedisError>,
     },
-    /// A command was refused or not answered in time.
+    /// Valkey answered a command with an error.
+    #[error("{address} refused {command}: {said}")]
+    Refused {
+        /// Who.
+        address: IpAddr,
+        /// What.
+        command: &'static str,
+        /// Its error code, and why.
+        said: String,
+    },
+    /// A command was not answered, or not in time.
     #[error("{command} to {address} failed")]
     Call {
         /// Which.
@@ -82,13 +92,23 @@ pub enum Error {
 impl Error {
     /// Whether Valkey itself refused, with a text that begins like this after its error code.
     pub(super) fn refused_with(&self, text: &str) -> bool {
-        let Self::Call { source, .. } = self else {
+        let Self::Refused { said, .. } = self else {
             return false;
         };
-        source
-            .detail()
-            .is_some_and(|detail| detail.starts_with(text))
+        said.split_once(' ')
+            .is_some_and(|(_code, said)| said.starts_with(text))
     }
+}
+
+/// What Valkey itself said, where it was Valkey that refused. An error of a pipeline has no detail of its own, and
+/// prints the errors in it by their places.
+fn refusal(error: &redis::RedisError) -> Option<String> {
+    let errors = error.clone().into_server_errors()?;
+    let said = errors.iter().map(|(_, error)| {
+        let details = error.details().unwrap_or_default();
+        format!("{} {details}", error.code())
+    });
+    Some(said.collect::<Vec<String>>().join("; "))
 }
 
 /// One process's connection is dropped on its first error, so that the next call dials anew.
@@ -134,16 +154,19 @@ impl Connector {
         };
         let reply = pipeline.query_async(&mut connection).await;
         reply.map_err(|source: redis::RedisError| {
+            let address = target.address;
             // A refusal leaves the connection as it was; anything else leaves it in doubt.
-            if !matches!(
-                source.kind(),
-                redis::ErrorKind::Server(_) | redis::ErrorKind::Extension
-            ) {
-                self.kept().remove(&key);
+            if let Some(said) = refusal(&source) {
+                return Error::Refused {
+                    address,
+                    command,
+                    said,
+                };
             }
+            self.kept().remove(&key);
             Error::Call {
                 command,
-                address: target.address,
+                address,
                 source: Box::new(source),
             }
         })
