@@ -150,10 +150,15 @@ impl Servers {
         Connection::open((self.address(index), self.port), Some(ADMIN))
     }
 
-    /// How many connections the operator's user has to one.
-    pub(crate) fn operator_connections(&self, index: usize) -> usize {
+    /// The connections, by their numbers, that the operator's user has to one.
+    pub(crate) fn operator_connections(&self, index: usize) -> Vec<String> {
         let clients = self.admin(index).call(&["CLIENT", "LIST"]);
-        clients.matches("user=_momento_operator").count()
+        clients
+            .lines()
+            .filter(|client| client.contains("user=_momento_operator"))
+            .filter_map(|client| client.split(' ').next())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// No living server refused anything to any user of ours.
