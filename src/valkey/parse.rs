@@ -35,10 +35,9 @@ pub enum Error {
 pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<NodeView, Error> {
     let members = members(nodes)?;
     let id = ValkeyId::new(id.trim());
-    if !members
-        .iter()
-        .any(|member| member.flags.myself && member.id == id)
-    {
+    // The first row of an id is the one that is looked up.
+    let own = members.iter().find(|member| member.id == id);
+    if !own.is_some_and(|own| own.flags.myself) {
         return Err(Error::NoSelf);
     }
     let number = |field: &'static str| {

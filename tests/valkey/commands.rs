@@ -96,20 +96,13 @@ async fn nudged_agreement_is_faster(servers: &Servers) {
     );
     let all = |view: &NodeView| view.slots_assigned == SLOT_COUNT;
     servers.agree("every slot has an owner", &ALL, all).await;
-    if std::env::var_os("MEASURE").is_some() {
-        std::fs::write(
-            std::env::temp_dir().join("valkey-nudge"),
-            format!("{nudged:?} with the nudge, {plain:?} without\n"),
-        )
-        .unwrap();
-    }
 }
 
 async fn replicas_are_made(servers: &Servers) {
     let ids = ids(servers, &ALL).await;
-    for index in 0..3 {
-        let target = servers.target(index + 3);
-        let replicate = servers.connector.replicate(&target, &ids[index]);
+    for (index, primary) in (3..6).zip(&ids) {
+        let target = servers.target(index);
+        let replicate = servers.connector.replicate(&target, primary);
         replicate.await.unwrap();
     }
     servers

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 mod testbed;
 
 mod commands;
+mod fixtures;
 mod servers;
 mod settings;
 

@@ -31,7 +31,7 @@ use crate::settings::Connection;
 use crate::settings::resolved;
 
 /// A thing that takes a second on an idle machine may take many on a busy one.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The user that a test looks with; the operator's own may not read a log or list clients.
 const ADMIN: (&str, &str) = ("admin", "secret");
@@ -42,7 +42,7 @@ pub(crate) struct Servers {
     pub(crate) auth: Auth,
     port: u16,
     settings: Resolved,
-    servers: Vec<Server>,
+    each: Vec<Server>,
 }
 
 impl Servers {
@@ -51,7 +51,7 @@ impl Servers {
         let mut servers = Self::none();
         for index in 0..count {
             let server = Server::launch(&servers, address(index));
-            servers.servers.push(server);
+            servers.each.push(server);
         }
         servers.all_answer().await;
         servers
@@ -74,12 +74,12 @@ impl Servers {
             auth,
             port,
             settings: resolved(&json!({}), &bindings, &roles),
-            servers: Vec::new(),
+            each: Vec::new(),
         }
     }
 
     async fn all_answer(&self) {
-        let all: Vec<usize> = (0..self.servers.len()).collect();
+        let all: Vec<usize> = (0..self.each.len()).collect();
         until("every server answers", async || {
             let answers = join_all(all.iter().map(|index| self.account(*index))).await;
             answers.iter().all(Result::is_ok)
@@ -94,7 +94,7 @@ impl Servers {
 
     /// Where one listens.
     pub(crate) fn address(&self, index: usize) -> IpAddr {
-        self.servers[index].address
+        self.each[index].address
     }
 
     /// One, spoken to as the operator.
@@ -120,15 +120,12 @@ impl Servers {
         of: &[usize],
         holds: impl Fn(&NodeView) -> bool,
     ) -> Duration {
-        until(what, async || {
-            self.accounts(of).await.iter().all(|view| holds(view))
-        })
-        .await
+        until(what, async || self.accounts(of).await.iter().all(&holds)).await
     }
 
     /// Introduces all to all through the first, and waits until nobody is a stranger to anybody.
     pub(crate) async fn meet_through_the_first(&self) {
-        let all: Vec<usize> = (0..self.servers.len()).collect();
+        let all: Vec<usize> = (0..self.each.len()).collect();
         for index in &all[1..] {
             let met = self
                 .connector
@@ -163,7 +160,7 @@ impl Servers {
 
     /// No living server refused anything to any user of ours.
     pub(crate) fn nothing_was_denied(&self) {
-        for (index, server) in self.servers.iter().enumerate() {
+        for (index, server) in self.each.iter().enumerate() {
             if server.process.is_some() {
                 assert_eq!(self.admin(index).call(&["ACL", "LOG"]), "", "{index}");
             }
@@ -172,30 +169,30 @@ impl Servers {
 
     /// Ends one as a lost machine does.
     pub(crate) fn kill(&mut self, index: usize) {
-        self.servers[index].kill();
+        self.each[index].kill();
     }
 
     /// Starts one again on its own files.
     pub(crate) fn start_again(&mut self, index: usize) {
-        let server = &mut self.servers[index];
+        let server = &mut self.each[index];
         server.process = Some(spawn(&server.directory));
     }
 
     /// Starts another at the same address, without any memory.
     pub(crate) fn replace(&mut self, index: usize) {
         self.kill(index);
-        fs::remove_file(self.servers[index].directory.join("nodes.conf")).unwrap();
+        fs::remove_file(self.each[index].directory.join("nodes.conf")).unwrap();
         self.start_again(index);
     }
 
     /// Hangs one: the kernel still takes its connections.
     pub(crate) fn pause(&self, index: usize) {
-        self.servers[index].signal("STOP");
+        self.each[index].signal("STOP");
     }
 
     /// Ends that.
     pub(crate) fn resume(&self, index: usize) {
-        self.servers[index].signal("CONT");
+        self.each[index].signal("CONT");
     }
 
     /// The rules that one began with.
@@ -205,7 +202,7 @@ impl Servers {
 
     /// Puts other rules where one reads them.
     pub(crate) fn write_acl(&self, index: usize, text: &str) {
-        fs::write(self.servers[index].directory.join("users.acl"), text).unwrap();
+        fs::write(self.each[index].directory.join("users.acl"), text).unwrap();
     }
 }
 
