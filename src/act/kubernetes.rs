@@ -26,7 +26,9 @@ impl Writer {
     pub(super) async fn add_finalizer(&self, cluster: &ClusterFacts) -> Result<(), Error> {
         let api = self.api::<ValkeyCluster>(&cluster.key.namespace);
         edit_finalizers(&api, "put the finalizer on", &cluster.key.name, |held| {
-            held.push(FINALIZER_CLUSTER.to_owned());
+            if !held.iter().any(|one| one == FINALIZER_CLUSTER) {
+                held.push(FINALIZER_CLUSTER.to_owned());
+            }
         })
         .await
     }

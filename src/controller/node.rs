@@ -19,11 +19,15 @@ use crate::api::node::ValkeyNode;
 use crate::controller::{Context, Error, config, stopped};
 use crate::decide;
 use crate::model::decision::{NodeAction, Verdict};
+use crate::model::desired::Desired;
 use crate::model::name::{ClusterRef, NodeName};
-use crate::model::world::NodeFacts;
+use crate::model::world::{NodeFacts, World};
 use crate::observe::Source;
 use crate::observe::stores::NodeRef;
 use crate::resolve;
+
+/// How long a node waits for its cluster's menu, whose edits start no tick of a node.
+const HOMELESS: Duration = Duration::from_secs(1);
 
 /// Reconciles every node that something happened to, until it is told to stop.
 pub async fn run(
@@ -83,17 +87,24 @@ async fn tick(
     let Some(seen) = look(Source::Stores).await.map_err(Error::Observe)? else {
         return Ok(idle());
     };
-    if !matches!(decide::node::decide(&seen), Verdict::Take(_, _)) {
+    if decide::node::decide(&seen) == Verdict::Pass {
         return Ok(idle());
+    }
+    // A node takes its leave whatever became of its cluster; it grows only within it.
+    let home = if seen.deleting {
+        None
+    } else {
+        home(context, cluster).await?
+    };
+    if home.is_none() && !seen.deleting {
+        return Ok(HOMELESS);
     }
     let Some(node) = look(Source::Live).await.map_err(Error::Observe)? else {
         return Ok(idle());
     };
     match decide::node::decide(&node) {
         Verdict::Take(action, why) => {
-            if !perform(context, key, cluster, &node, &action).await? {
-                return Ok(idle());
-            }
+            perform(context, home.as_ref(), key, &node, &action).await?;
             say(key, cluster, &action, &why.to_string());
             Ok(context.rhythm(key, super::pace::Rhythm::stepped))
         }
@@ -108,39 +119,38 @@ async fn tick(
     }
 }
 
-/// Whether the step was taken: without its cluster a node can only take its leave, and without a
-/// menu it gets no pod; either change starts a tick of its own.
-async fn perform(
+/// The cluster as a node may grow in it; nothing while it is going or its menu does not resolve.
+async fn home(
     context: &Context<NodeRef>,
-    key: &NodeRef,
     cluster: &ClusterRef,
-    node: &NodeFacts,
-    action: &NodeAction,
-) -> Result<bool, Error> {
-    let writer = &context.writer;
-    if node.deleting {
-        writer
-            .farewell(&key.0, node, action)
-            .await
-            .map_err(Error::Act)?;
-        return Ok(true);
-    }
+) -> Result<Option<(World, Desired)>, Error> {
     let world = context
         .reader
         .kubernetes_world(cluster, Source::Stores)
         .await;
-    let Some(world) = world.map_err(Error::Observe)? else {
-        return Ok(false);
+    let world = world
+        .map_err(Error::Observe)?
+        .filter(|world| !world.cluster.deleting);
+    let home = world.map(|world| {
+        let desired = resolve::desired(&world);
+        (world, desired)
+    });
+    Ok(home.filter(|(_, desired)| desired.menu.is_ok()))
+}
+
+async fn perform(
+    context: &Context<NodeRef>,
+    home: Option<&(World, Desired)>,
+    (namespace, _): &NodeRef,
+    node: &NodeFacts,
+    action: &NodeAction,
+) -> Result<(), Error> {
+    let writer = &context.writer;
+    let performed = match home {
+        Some((world, desired)) => writer.perform_node(world, desired, node, action).await,
+        None => writer.farewell(namespace, node, action).await,
     };
-    let desired = resolve::desired(&world);
-    if world.cluster.deleting || desired.menu.is_err() {
-        return Ok(false);
-    }
-    writer
-        .perform_node(&world, &desired, node, action)
-        .await
-        .map_err(Error::Act)?;
-    Ok(true)
+    performed.map_err(Error::Act)
 }
 
 fn say((namespace, node): &NodeRef, cluster: &ClusterRef, action: &NodeAction, because: &str) {

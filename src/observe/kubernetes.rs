@@ -36,15 +36,18 @@ pub(super) async fn world(
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let acl_name = key.acl_config_map_name();
     let stores = &reader.stores;
-    let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
+    // Nodes before pods: a pod is made before its node is stamped, so that whoever saw the stamp finds the pod.
+    // Asked at once, the list of pods may be the older one, and the node looks dead.
+    let nodes = many(
+        reader,
+        &stores.nodes,
+        source,
+        namespace,
+        format!("{LABEL_INSTANCE}={name}"),
+    )
+    .await?;
+    let (cluster, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
-        many(
-            reader,
-            &stores.nodes,
-            source,
-            namespace,
-            format!("{LABEL_INSTANCE}={name}")
-        ),
         many(
             reader,
             &stores.pods,
@@ -77,7 +80,7 @@ pub(super) async fn world(
         now: (reader.clock)(),
         menu: menu(reader),
         kept,
-        nodes: all_nodes(stores, &cluster, &nodes?, &pods?)?,
+        nodes: all_nodes(stores, &cluster, &nodes, &pods?)?,
         default_zone_spread: reader.default_zone_spread,
         cluster,
     }))
@@ -116,8 +119,9 @@ pub(super) async fn node(
 ) -> Result<Option<NodeFacts>, Error> {
     let config_name = config_name(name.as_str());
     let stores = &reader.stores;
-    let (node, pod, config_map) = tokio::join!(
-        one(reader, &stores.nodes, source, (namespace, name.as_str())),
+    // The node before its pod, as above.
+    let node = one(reader, &stores.nodes, source, (namespace, name.as_str())).await?;
+    let (pod, config_map) = tokio::join!(
         one(reader, &stores.pods, source, (namespace, name.as_str())),
         one(
             reader,
@@ -127,7 +131,7 @@ pub(super) async fn node(
         ),
     );
     let (pod, config_map) = (pod?, config_map?);
-    match node? {
+    match node {
         Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }

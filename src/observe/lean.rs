@@ -192,15 +192,21 @@ impl LeanPod {
     }
 }
 
+/// Lines of a container's end that are kept: Valkey names file, line, text and cause in its last four.
+const LAST_LINES: usize = 4;
+
 fn words(reason: Option<&str>, message: Option<&str>) -> String {
-    match (
-        reason,
-        message.map(str::trim).filter(|message| !message.is_empty()),
-    ) {
-        (Some(reason), Some(message)) => format!(" ({reason}): {message}"),
-        (Some(reason), None) => format!(" ({reason})"),
-        (None, Some(message)) => format!(": {message}"),
-        (None, None) => String::new(),
+    let lines = message.unwrap_or_default().lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let last = lines
+        .get(lines.len().saturating_sub(LAST_LINES)..)
+        .unwrap_or_default()
+        .join(" / ");
+    match (reason, last.as_str()) {
+        (Some(reason), "") => format!(" ({reason})"),
+        (Some(reason), last) => format!(" ({reason}): {last}"),
+        (None, "") => String::new(),
+        (None, last) => format!(": {last}"),
     }
 }
 
@@ -268,5 +274,20 @@ mod tests {
         assert_eq!(phase, PodPhase::Ended);
         let words = "its pod ended (Evicted): The node was low on resource: memory.";
         assert_eq!(trouble, Some(PodTrouble::Ended(words.into())));
+    }
+
+    #[test]
+    fn a_refused_setting_is_told_in_valkeys_last_words() {
+        let log = "Valkey 9 starting\n\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+                   Reading the configuration file, at line 7\n>>> 'no-such \"yes\"'\n\
+                   Bad directive or wrong number of arguments\n";
+        let (_, trouble) = trouble(&serde_json::json!({"phase": "Failed",
+            "containerStatuses": [{"state": {"terminated": {
+                "exitCode": 1, "reason": "Error", "message": log}}}]}));
+        let told = "its container exited with code 1 (Error): \
+                    *** FATAL CONFIG FILE ERROR (Version 9.1.2) *** / \
+                    Reading the configuration file, at line 7 / >>> 'no-such \"yes\"' / \
+                    Bad directive or wrong number of arguments";
+        assert_eq!(trouble, Some(PodTrouble::Ended(told.into())));
     }
 }

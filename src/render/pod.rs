@@ -165,6 +165,8 @@ fn container(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Container {
             container_port(api::BUS_PORT_NAME, api::BUS_PORT),
         ]),
         liveness_probe: Some(liveness()),
+        // A process that dies at once leaves its last log lines as the reason: mostly a user's setting.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         resources: resources(node),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),

@@ -1,2 +1,30 @@
-//! Tests.
-fn main() {}
+//! What only a real Kubernetes can show: slow, so each runs only where SLOW=1 asks for it.
+//! Never judges what a faster suite can judge.
+#![expect(
+    clippy::expect_used,
+    reason = "a test that cannot go on says so and ends"
+)]
+
+#[path = "../testbed/lib.rs"]
+mod testbed;
+
+mod bootstrap;
+mod census;
+mod deletion;
+mod faults;
+mod follow;
+mod held;
+mod idle;
+mod kinds;
+mod permissions;
+mod process;
+mod restart;
+mod stage;
+mod testbed_itself;
+mod waits;
+mod world;
+
+/// Whether slow tests were asked for; says which one is skipped where they were not.
+pub(crate) fn slow(test: &str) -> bool {
+    stage::slow(test)
+}

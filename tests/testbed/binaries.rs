@@ -30,7 +30,7 @@ use super::error::Error;
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// Far above the slowest build seen (8 minutes on two cores).
-const BUILD_LIMIT: Duration = Duration::from_secs(3600);
+const BUILD_LIMIT: Duration = Duration::from_hours(1);
 
 struct Module {
     name: &'static str,
@@ -124,7 +124,7 @@ fn built(module: &Module, step: &str) -> Result<PathBuf, Error> {
             "building {} ({step}; once, about {} on two cores)",
             module.name, module.usual
         ));
-        go(&sources, ["mod", "download"]).and_then(|mut download| finish(&mut download))?;
+        finish(&mut go(&sources, ["mod", "download"]))?;
         for (package, names) in module.programs {
             build(&sources, module, package, names, place)?;
         }
@@ -132,12 +132,12 @@ fn built(module: &Module, step: &str) -> Result<PathBuf, Error> {
     })
 }
 
-fn go<const N: usize>(sources: &Path, words: [&str; N]) -> Result<Command, Error> {
+fn go<const N: usize>(sources: &Path, words: [&str; N]) -> Command {
     let mut go = command(["go"]);
     go.args(words).current_dir(sources).env("CGO_ENABLED", "0");
     // The versions are what go.mod says they are, whatever work space this tree happens to lie in.
     go.env("GOWORK", "off").env("GOFLAGS", "-mod=readonly");
-    Ok(go)
+    go
 }
 
 fn build(
@@ -150,14 +150,11 @@ fn build(
     let Some((first, others)) = names.split_first() else {
         return Ok(());
     };
-    let packages = finish(&mut go(sources, ["list", "-deps", package])?)?
+    let packages = finish(&mut go(sources, ["list", "-deps", package]))?
         .lines()
         .count();
     let output = place.join(first);
-    let mut build = go(
-        sources,
-        ["build", "-v", "-trimpath", "-ldflags", module.linker_flags],
-    )?;
+    let mut build = go(sources, ["build", "-v", "-ldflags", module.linker_flags]);
     build
         .arg("-o")
         .arg(&output)
@@ -200,7 +197,9 @@ fn watch(mut child: Child, name: &str, packages: usize) -> Result<(ExitStatus, S
             {
                 match line {
                     Ok(line) if line.contains([' ', ':']) => complaints.push(line),
-                    Ok(_) => drop(compiled.fetch_add(1, Ordering::Relaxed)),
+                    Ok(_) => {
+                        compiled.fetch_add(1, Ordering::Relaxed);
+                    }
                     Err(_) => break,
                 }
             }

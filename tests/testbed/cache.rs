@@ -67,15 +67,16 @@ impl Ingredients {
 
     pub(crate) fn key(self) -> String {
         let digest = self.0.finalize();
-        digest
+        let number = digest
             .iter()
             .take(6)
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        format!("{number:012x}")
     }
 }
 
-/// The directory `name-key` of the cache, filled by `make` if it is not there yet. Who comes second waits for the first.
+/// The directory `name-key` of the cache, filled by `make` if it is not there yet. Who comes second
+/// waits for the first.
 pub(crate) fn kept(
     name: &str,
     ingredients: Ingredients,
@@ -96,8 +97,14 @@ pub(crate) fn kept(
     if place.exists() {
         return Ok(place);
     }
-    let half_made = root().join(format!("{name}.half-made"));
-    remove(&half_made)?;
+    // Of a maker that was killed a compiler may still run, which must not write into this one's.
+    let half_made = root().join(format!("{name}.half-made.{}", std::process::id()));
+    for path in files_in(&root())? {
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        if file_name.starts_with(&format!("{name}.half-made.")) {
+            remove(&path)?;
+        }
+    }
     make_directory(&half_made)?;
     make(&half_made)?;
     rename(&half_made, &place)?;

@@ -1,7 +1,6 @@
 //! Runs commands and waits for conditions. Never swallows what a failed command had to say.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -14,16 +13,18 @@ use std::time::Instant;
 
 use super::error::Error;
 
-/// Between two looks at a condition: short beside anything that is waited for here, long beside a look.
+/// Between two looks at a condition: short beside anything that is waited for here, long beside a
+/// look.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Of a failed command's output; the end of it, where the reason is.
 const OUTPUT_CHARS_MAX: usize = 4000;
 
-/// One line of progress for the person who waits, on standard error: standard output is for answers.
+/// One line of progress for the person who waits, on standard error: standard output is for
+/// answers.
 pub(crate) fn say(line: &str) {
     // Nobody to tell is no reason to stop.
-    if writeln!(std::io::stderr(), "testbed: {line}").is_err() {}
+    drop(writeln!(std::io::stderr(), "testbed: {line}"));
 }
 
 pub(crate) fn command<I, S>(words: I) -> Command
@@ -108,8 +109,8 @@ pub(crate) fn failed(command: &Command, output: &Output) -> Error {
 pub(crate) fn line_of(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for word in command.get_args() {
-        // Writing to a String does not fail.
-        if write!(line, " {}", word.to_string_lossy()).is_err() {}
+        line.push(' ');
+        line.push_str(&word.to_string_lossy());
     }
     line
 }
@@ -213,12 +214,9 @@ pub(crate) fn all_at_once<T: Sync>(
             .iter()
             .map(|item| scope.spawn(|| work(item)))
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| {
-                let panicked = || Error::Refused("a thread of the testbed panicked".to_owned());
-                thread.join().unwrap_or_else(|_| Err(panicked()))
-            })
-            .collect()
+        threads.into_iter().try_for_each(|thread| {
+            let panicked = || Error::Refused("a thread of the testbed panicked".to_owned());
+            thread.join().unwrap_or_else(|_| Err(panicked()))
+        })
     })
 }

@@ -1,4 +1,5 @@
-//! The control plane: etcd, API server, controller manager, scheduler and DNS, and what can befall them.
+//! The control plane: etcd, API server, controller manager, scheduler and DNS, and what can befall
+//! them.
 //! Never runs a second copy of any of them.
 
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::pki::Holder;
 use super::pki::Pki;
 
 /// Twenty times what it takes on two idle cores.
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -72,7 +73,8 @@ pub(crate) fn issue(pki: &Pki, block: Block, kubeconfig: &Path) -> Result<(), Er
     })?;
     for (file, common_name, organization) in [
         ("admin", "admin", "system:masters"),
-        // The parts of the control plane have names of their own, so that the audit log tells them apart.
+        // The parts of the control plane have names of their own, so that the audit log tells them
+        // apart.
         ("controller-manager", "system:kube-controller-manager", ""),
         ("scheduler", "system:kube-scheduler", ""),
         ("proxy", "system:kube-proxy", ""),
@@ -223,7 +225,8 @@ pub(crate) fn kill(machine: &Machine, part: Part) -> Result<(), Error> {
     machine.kill(part.name())
 }
 
-/// Starts a part that was killed, and waits until the API server is ready where it is that one or under it.
+/// Starts a part that was killed, and waits until the API server is ready where it is that one or
+/// under it.
 pub(crate) fn start_again(machine: &Machine, part: Part) -> Result<(), Error> {
     machine.start_again(part.name())?;
     match part {

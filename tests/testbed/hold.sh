@@ -3,18 +3,24 @@
 #
 #   hold.sh DIRECTORY CGROUP
 #
-# Standard input is the lifeline: the first process of the testbed ends when it is closed, and with that process
-# everything in its namespaces. A word on it ("stay") cuts the lifeline loose, so that the testbed outlives the program.
+# Standard input is the lifeline: the first process of the testbed ends when it is closed, and with
+# that process everything in its namespaces. A word on it ("stay") cuts the lifeline loose, so that
+# the testbed outlives the program.
 set -u
 directory=$1 cgroup=$2
 # The owner may be interrupted from the terminal; tidying up must not be.
 trap '' INT TERM HUP
 
 hierarchies() {
-  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo /sys/fs/cgroup; else ls -d /sys/fs/cgroup/*/; fi
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    echo /sys/fs/cgroup
+  else
+    ls -d /sys/fs/cgroup/*/
+  fi
 }
 
-# Everything is accounted below one cgroup in each hierarchy, so that what is left is known by its place.
+# Everything is accounted below one cgroup in each hierarchy, so that what is left is known by its
+# place.
 for hierarchy in $(hierarchies); do
   mkdir -p "$hierarchy/$cgroup/init"
   # A version 1 cpuset accepts no process before it has processors and memory.
@@ -28,7 +34,8 @@ done
 
 (
   for hierarchy in $(hierarchies); do echo "$BASHPID" >"$hierarchy/$cgroup/cgroup.procs"; done
-  exec unshare --net --mount --pid --cgroup --fork --kill-child bash "$directory/inside.sh" "$directory"
+  exec unshare --net --mount --pid --cgroup --fork --kill-child \
+    bash "$directory/inside.sh" "$directory"
 )
 
 for hierarchy in $(hierarchies); do

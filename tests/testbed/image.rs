@@ -1,4 +1,5 @@
-//! The container images a testbed runs, made here from Debian packages, Go sources and the operator's own Dockerfile.
+//! The container images a testbed runs, made here from Debian packages, Go sources and the
+//! operator's own Dockerfile.
 //! Never pulls an image from a registry.
 
 use std::fs;
@@ -78,15 +79,17 @@ pub(crate) fn valkey() -> Result<PathBuf, Error> {
     })
 }
 
-/// A directory with `valkey-server`, `valkey-cli` and `valkey-benchmark` of that image, to be run on the machine itself,
-/// without container or namespaces. Each is a wrapper which starts the program by the dynamic linker of the image, since the
-/// C library here may be older; the wrapper replaces itself, so signals and the process id are the program's own. Only
-/// its process name is that of the linker.
+/// A directory with `valkey-server`, `valkey-cli` and `valkey-benchmark` of that image, to be run
+/// on the machine itself, without container or namespaces. Each is a wrapper which starts the
+/// program by the dynamic linker of the image, since the C library here may be older; the wrapper
+/// replaces itself, so signals and the process id are the program's own. Only its process name is
+/// that of the linker.
 pub(crate) fn valkey_programs() -> Result<PathBuf, Error> {
     Ok(valkey_root()?.join("bin"))
 }
 
-/// A cached directory with the Valkey root file system in `root` and wrappers for the machine itself in `bin`.
+/// A cached directory with the Valkey root file system in `root` and wrappers for the machine
+/// itself in `bin`.
 fn valkey_root() -> Result<PathBuf, Error> {
     let ingredients = Ingredients::default()
         .text("forky 9.1.2")
@@ -138,8 +141,8 @@ pub(crate) struct Named {
     pub(crate) archive: PathBuf,
 }
 
-/// The image of the operator, by the project's own Dockerfile on a stand-in of its base. Every binary has a tag of its own,
-/// so that applying a newer one is an update.
+/// The image of the operator, by the project's own Dockerfile on a stand-in of its base. Every
+/// binary has a tag of its own, so that applying a newer one is an update.
 pub(crate) fn operator(binary: &Path) -> Result<Named, Error> {
     let dockerfile = Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile");
     let ingredients = Ingredients::default().file(&dockerfile)?.file(binary)?;
@@ -184,7 +187,8 @@ pub(crate) fn distroless() -> Result<PathBuf, Error> {
 /// The file system of some packages with all that they depend on, unpacked but not configured.
 fn debian(suite: &str, packages: &str, root: &Path) -> Result<(), Error> {
     make_directory(root)?;
-    // The packages ship into /usr; base-files, which would make these links, is not always among them.
+    // The packages ship into /usr; base-files, which would make these links, is not always among
+    // them.
     for name in ["bin", "sbin", "lib", "lib64"] {
         make_directory(&root.join("usr").join(name))?;
         symlink(format!("usr/{name}"), root.join(name)).map_err(|source| Error::File {
@@ -229,7 +233,8 @@ fn wrapper(place: &Path, program: &str) -> Result<(), Error> {
              libraries=$(echo \"$root\"/usr/lib/*-linux-gnu)\n\
              linker=$(echo \"$root\"/usr/lib*/ld-linux-*.so.*)\n\
              [ -e \"$linker\" ] || linker=$(echo \"$libraries\"/ld-linux-*.so.*)\n\
-             exec \"$linker\" --argv0 {program} --library-path \"$libraries\" \"$root/usr/bin/{program}\" \"$@\"\n"
+             exec \"$linker\" --argv0 {program} --library-path \"$libraries\" \\\n  \
+             \"$root/usr/bin/{program}\" \"$@\"\n"
         ),
     )?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(|source| Error::File {

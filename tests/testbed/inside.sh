@@ -1,15 +1,17 @@
 #!/bin/bash
-# The first process of a testbed: makes the namespaces a small machine of their own, then waits for the lifeline.
+# The first process of a testbed: makes the namespaces a small machine of their own, then waits for
+# the lifeline.
 #
 #   inside.sh DIRECTORY
 set -eu
 directory=$1
-# /proc is still the one of the machine outside, so this is the number by which the outside knows this process.
+# /proc is still the one of the machine outside, so this is the number by which the outside knows
+# this process.
 read -r outside_pid _ </proc/self/stat
 mount -t proc proc /proc
 
-# A control group tree whose root is this testbed's own. The machine's must go first: the kernel refuses to mount a
-# hierarchy over itself, and the programs inside would find both.
+# A control group tree whose root is this testbed's own. The machine's must go first: the kernel
+# refuses to mount a hierarchy over itself, and the programs inside would find both.
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
   umount --recursive /sys/fs/cgroup
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -38,7 +40,8 @@ resolver=$(readlink -m /etc/resolv.conf)
 mkdir -p "$directory/var-lib" "$directory/var-log"
 mount --bind /var/lib "$directory/var-lib"
 
-# The programs insist on some places under /run, /var/lib and /var/log; the machine's own must not see them.
+# The programs insist on some places under /run, /var/lib and /var/log; the machine's own must not
+# see them.
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns /run/lock /run/var-lib/kubelet "$(dirname "$resolver")"
 for entry in "$directory"/var-lib/*; do

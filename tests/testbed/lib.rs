@@ -4,15 +4,17 @@
 //! #[path = "../testbed/lib.rs"]
 //! mod testbed;
 //!
-//! let testbed = Testbed::up(&Options { nodes: 3, zones: vec!["a".into(), "b".into(), "c".into()], ..Options::default() })?;
+//! let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
+//! let testbed = Testbed::up(&Options { nodes: 3, zones, ..Options::default() })?;
 //! testbed.kubectl(["get", "nodes"])?;
-//! let client = testbed.client()?;                       // inside a tokio runtime
+//! let client = testbed.client()?; // inside a tokio runtime
 //! testbed.cut("node-1", &Cut::both_ways())?;
 //! ```
 //!
-//! It ends when it is dropped, and also when the test is killed. All calls block; none needs a runtime but `client`.
-//! How the test reaches the API server and the pods from outside is written in `network.rs`, what the testbed is made of in
-//! `machine.rs`. Never touches the machine's own network but by one device and one route, never runs unasked.
+//! It ends when it is dropped, and also when the test is killed. All calls block; none needs a
+//! runtime but `client`. How the test reaches the API server and the pods from outside is written
+//! in `network.rs`, what the testbed is made of in `machine.rs`. Never touches the machine's own
+//! network but by one device and one route, never runs unasked.
 
 #![allow(dead_code, reason = "each test program uses another part of it")]
 
@@ -64,7 +66,7 @@ use self::pki::Pki;
 const NODES_MAX: u8 = 32;
 
 /// Nodes are ready 10 s after the API server on two idle cores.
-const READY_LIMIT: Duration = Duration::from_secs(180);
+const READY_LIMIT: Duration = Duration::from_mins(3);
 
 /// What a testbed is to be like.
 #[derive(Clone, Debug)]
@@ -103,18 +105,11 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Starts a testbed and waits until its nodes are ready. Builds first what is not in the cache yet.
+    /// Starts a testbed and waits until its nodes are ready. Builds first what is not in the cache
+    /// yet.
     pub(crate) fn up(options: &Options) -> Result<Self, Error> {
         let nodes = checked(options)?;
         let images = [image::pause()?, image::valkey()?];
-        if machine::runs(&options.name) {
-            return Err(Error::Refused(format!(
-                "testbed {:?} runs already",
-                options.name
-            )));
-        }
-        machine::end(&options.name)?;
-        machine::end_dead()?;
         let start = Instant::now();
         let (machine, hold) = Machine::start(&options.name)?;
         let block = network::take_block(&machine)?;
@@ -140,11 +135,15 @@ impl Testbed {
         let path = machine.directory.join("state.json");
         let damaged = || Error::Refused(format!("{} is damaged or not complete", path.display()));
         let state: Value = serde_json::from_str(&read(&path)?).map_err(|_| damaged())?;
-        let number = state["block"]
-            .as_u64()
+        let number = state
+            .get("block")
+            .and_then(Value::as_u64)
             .and_then(|number| u8::try_from(number).ok());
         let block = number.and_then(Block::of_number).ok_or_else(damaged)?;
-        let zones = state["zones"].as_array().ok_or_else(damaged)?;
+        let zones = state
+            .get("zones")
+            .and_then(Value::as_array)
+            .ok_or_else(damaged)?;
         let nodes = (1..=NODES_MAX).zip(zones).map(|(index, zone)| Node {
             name: format!("node-{index}"),
             index,
@@ -163,7 +162,8 @@ impl Testbed {
         self.hold.take().map_or(Ok(()), Hold::let_stay)
     }
 
-    /// Ends it and waits until nothing is left of it. Dropping does the same, but cannot say what failed.
+    /// Ends it and waits until nothing is left of it. Dropping does the same, but cannot say what
+    /// failed.
     pub(crate) fn down(mut self) -> Result<(), Error> {
         match self.hold.take() {
             Some(hold) => hold.end(),
@@ -184,10 +184,7 @@ impl Testbed {
             source,
         };
         // That there is one already, chosen by the test, is what is wanted.
-        if rustls::crypto::ring::default_provider()
-            .install_default()
-            .is_err()
-        {}
+        drop(rustls::crypto::ring::default_provider().install_default());
         let kubeconfig =
             kube::config::Kubeconfig::read_from(&path).map_err(|error| failed(error.into()))?;
         let config = futures::executor::block_on(kube::Config::from_custom_kubeconfig(
@@ -206,7 +203,8 @@ impl Testbed {
         finish(self.command(["kubectl"]).args(words))
     }
 
-    /// `kubectl` with a manifest on its standard input; `words` is for example `["apply", "-f", "-"]`.
+    /// `kubectl` with a manifest on its standard input; `words` is for example `["apply", "-f",
+    /// "-"]`.
     pub(crate) fn kubectl_with<I, S>(&self, words: I, manifest: &str) -> Result<String, Error>
     where
         I: IntoIterator<Item = S>,
@@ -215,7 +213,8 @@ impl Testbed {
         command::feed(self.command(["kubectl"]).args(words), manifest.as_bytes())
     }
 
-    /// A command that will run inside: with names of the cluster resolved, `kubectl` and `valkey-cli` on its PATH.
+    /// A command that will run inside: with names of the cluster resolved, `kubectl` and
+    /// `valkey-cli` on its PATH.
     pub(crate) fn command<I, S>(&self, words: I) -> Command
     where
         I: IntoIterator<Item = S>,
@@ -279,7 +278,8 @@ impl Testbed {
         control::start_again(&self.machine, part)
     }
 
-    /// Sends the signal to every process of the pod's containers, or to those with that process name.
+    /// Sends the signal to every process of the pod's containers, or to those with that process
+    /// name.
     pub(crate) fn pod_signal(
         &self,
         pod: &pod::PodName<'_>,
@@ -298,7 +298,8 @@ impl Testbed {
         finish(self.command(["kubectl"]).args(start).args(words))
     }
 
-    /// What was asked of the API server since the start, but reads and heartbeats of Kubernetes itself.
+    /// What was asked of the API server since the start, but reads and heartbeats of Kubernetes
+    /// itself.
     pub(crate) fn audit(&self) -> Result<Vec<Value>, Error> {
         let path = self.machine.directory.join("audit.log");
         let text = read(&path)?;
@@ -399,8 +400,8 @@ impl Testbed {
     }
 }
 
-/// The path of Valkey's server, to be run on the machine itself as any program: a test of real servers on loopback
-/// needs no Kubernetes. Built on first use.
+/// The path of Valkey's server, to be run on the machine itself as any program: a test of real
+/// servers on loopback needs no Kubernetes. Built on first use.
 pub(crate) fn valkey_server() -> Result<PathBuf, Error> {
     Ok(image::valkey_programs()?.join("valkey-server"))
 }
@@ -431,26 +432,17 @@ impl Drop for Testbed {
 
 /// The nodes that the options ask for.
 fn checked(options: &Options) -> Result<Vec<Node>, Error> {
-    let plain = |text: &str, limit: usize| {
-        let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-        (1..=limit).contains(&text.len())
-            && text.chars().all(|letter| plain(letter) || letter == '-')
-            && text.starts_with(plain)
-            && text.ends_with(plain)
-    };
-    // It becomes part of the paths of sockets.
-    if !plain(&options.name, 30) {
-        return Err(Error::Refused(format!(
-            "a name is 1 to 30 of a-z, 0-9 and '-', which {:?} is not",
-            options.name
-        )));
-    }
+    machine::check_name(&options.name)?;
     if options.nodes > NODES_MAX {
         return Err(Error::Refused(format!(
             "a testbed has at most {NODES_MAX} nodes"
         )));
     }
-    if let Some(zone) = options.zones.iter().find(|zone| !plain(zone, 63)) {
+    if let Some(zone) = options
+        .zones
+        .iter()
+        .find(|zone| !machine::is_plain(zone, 63))
+    {
         return Err(Error::Refused(format!(
             "a zone is 1 to 63 of a-z, 0-9 and '-', which {zone:?} is not"
         )));

@@ -1,10 +1,12 @@
-//! The small machine a testbed is: network, mounts, processes and control groups of its own, held by one first process.
+//! The small machine a testbed is: network, mounts, processes and control groups of its own, held
+//! by one first process.
 //! Never leaves anything behind when that process ends, never touches a process it did not start.
 
 use std::env;
 use std::fs;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::path::PathBuf;
@@ -30,12 +32,13 @@ use super::command::write;
 use super::error::Error;
 use super::image;
 
-/// Where the testbeds of this machine lie, each in a directory of its name. Not below /tmp, which may be in memory, and
-/// short, because the path of a socket has 107 characters at the most.
+/// Where the testbeds of this machine lie, each in a directory of its name. Not below /tmp, which
+/// may be in memory, and short, because the path of a socket has 107 characters at the most.
 const ROOT: &str = "/var/tmp/valkey-testbed";
 
-/// To start or to end the first process takes a fraction of a second; the rest is a machine under load.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(60);
+/// To start or to end the first process takes a fraction of a second; the rest is a machine under
+/// load.
+const NAMESPACE_LIMIT: Duration = Duration::from_mins(1);
 
 /// A killed process is gone at once, unless it waits for a disk.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -85,7 +88,13 @@ impl Signal {
 }
 
 impl Machine {
+    /// A new machine, in the place of what is left of an earlier one.
     pub(crate) fn start(name: &str) -> Result<(Self, Hold), Error> {
+        let _alone = only_starter(name)?;
+        if runs(name) {
+            return Err(Error::Refused(format!("testbed {name:?} runs already")));
+        }
+        end_dead(name)?;
         let directory = directory_of(name);
         make_directory(&directory.join("log"))?;
         make_directory(&directory.join("daemons"))?;
@@ -138,6 +147,7 @@ impl Machine {
 
     /// The machine of that name, which runs already.
     pub(crate) fn attach(name: &str) -> Result<Self, Error> {
+        check_name(name)?;
         let directory = directory_of(name);
         let pid = first_process(&directory)
             .ok_or_else(|| Error::Refused(format!("no testbed {name:?} runs here")))?;
@@ -296,6 +306,25 @@ impl Hold {
     }
 }
 
+/// Of lower case letters, digits and, in the middle, dashes.
+pub(crate) fn is_plain(text: &str, length_max: usize) -> bool {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    (1..=length_max).contains(&text.len())
+        && text.chars().all(|letter| plain(letter) || letter == '-')
+        && text.starts_with(plain)
+        && text.ends_with(plain)
+}
+
+/// A name becomes a directory that is emptied, and part of the paths of sockets.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if is_plain(name, 30) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "a name is 1 to 30 of a-z, 0-9 and '-', which {name:?} is not"
+    )))
+}
+
 pub(crate) fn directory_of(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
 }
@@ -317,6 +346,7 @@ pub(crate) fn running() -> Vec<String> {
 
 /// Ends the testbed of that name, running or not, and removes all that is left of it.
 pub(crate) fn end(name: &str) -> Result<(), Error> {
+    check_name(name)?;
     let directory = directory_of(name);
     if let Some(pid) = first_process(&directory) {
         run(["kill", "-KILL", &pid.to_string()])?;
@@ -329,6 +359,52 @@ pub(crate) fn end(name: &str) -> Result<(), Error> {
         })
     })?;
     // What follows has been done already, unless the holder was killed too.
+    clear(name)?;
+    remove(&directory)?;
+    // The last one takes the common directory along; that others are in it is fine.
+    drop(fs::remove_dir(ROOT));
+    Ok(())
+}
+
+/// Holds a lock, so that what one program is about to start is not taken for dead by another.
+fn only_starter(name: &str) -> Result<File, Error> {
+    let failed = |source| Error::File {
+        doing: "lock",
+        path: ROOT.into(),
+        source,
+    };
+    loop {
+        make_directory(&directory_of(name))?;
+        let root = File::open(ROOT).map_err(failed)?;
+        root.lock().map_err(failed)?;
+        // With a directory in it, the root is not removed, as it may have been before the lock.
+        make_directory(&directory_of(name))?;
+        let held = root.metadata().map_err(failed)?.ino();
+        if fs::metadata(ROOT).is_ok_and(|metadata| metadata.ino() == held) {
+            return Ok(root);
+        }
+    }
+}
+
+/// Removes what is left of testbeds of which neither the first process nor the holder lives, but
+/// leaves the starter's own directory, empty.
+fn end_dead(starter: &str) -> Result<(), Error> {
+    for entry in fs::read_dir(ROOT).into_iter().flatten().flatten() {
+        let directory = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if first_process(&directory).is_some() || holder(&directory).is_some() {
+            continue;
+        }
+        clear(&name)?;
+        if name != starter {
+            remove(&directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the control groups of a dead testbed and all that is in its directory.
+fn clear(name: &str) -> Result<(), Error> {
     for hierarchy in hierarchies() {
         let cgroup = hierarchy.join(cgroup_of(name));
         if cgroup.exists() {
@@ -337,28 +413,19 @@ pub(crate) fn end(name: &str) -> Result<(), Error> {
             run(tree.into_iter().chain(rest))?;
         }
     }
-    if directory.exists() {
+    let directory = directory_of(name);
+    let left: Vec<_> = fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    if !left.is_empty() {
         say(&format!(
-            "removing what an earlier testbed left in {}",
+            "removing what is left of testbed {name:?} in {}",
             directory.display()
         ));
-        remove(&directory)?;
     }
-    // The last one takes the common directory along; that others are in it is fine.
-    if fs::remove_dir(ROOT).is_err() {}
-    Ok(())
-}
-
-/// Removes what is left of testbeds of which neither the first process nor the holder lives any more.
-pub(crate) fn end_dead() -> Result<(), Error> {
-    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    for entry in entries {
-        let directory = entry.path();
-        if first_process(&directory).is_none() && holder(&directory).is_none() {
-            end(&entry.file_name().to_string_lossy())?;
-        }
-    }
-    Ok(())
+    left.iter().try_for_each(|entry| remove(&entry.path()))
 }
 
 fn cgroup_of(name: &str) -> String {

@@ -1,4 +1,5 @@
-//! The testbed as a program. Starts, enters, breaks and ends a Kubernetes; never tests anything itself.
+//! The testbed as a program. Starts, enters, breaks and ends a Kubernetes; never tests anything
+//! itself.
 
 #![expect(
     clippy::print_stdout,
@@ -7,6 +8,8 @@
 
 #[path = "lib.rs"]
 mod testbed;
+
+mod demo;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -32,11 +35,13 @@ const NAME: &str = "demo";
 const USAGE: &str = "\
 testbed [--name NAME] VERB
 
-  up [--nodes N] [--zones A,B,C] [--operator] [--api-server-flag=--FLAG]... [--controller-manager-flag=--FLAG]...
-                             start a Kubernetes that stays; 1 node where none is asked for, 0 for a control plane only
+  up [--nodes N] [--zones A,B,C] [--operator]
+     [--api-server-flag=--FLAG]... [--controller-manager-flag=--FLAG]...
+                             start a Kubernetes that stays, of 1 node where no number is given;
+                             with 0 it is a control plane only
   down                       end it without a trace
   list                       the testbeds that run here
-  demo                       up, the operator from its release manifest, the sample cluster, some keys
+  demo                       up, the operator from its release manifest, the sample cluster, keys
   shell                      a shell in it with kubectl, valkey-cli and the cluster's names
   run COMMAND...             the same for one command
   kubeconfig                 the path of an administrator's kubeconfig, valid also outside
@@ -78,12 +83,12 @@ fn perform(name: &str, words: &[&str]) -> Result<(), Error> {
             Ok(())
         }
         ["list"] => {
-            machine::running()
-                .iter()
-                .for_each(|name| println!("{name}"));
+            for name in machine::running() {
+                println!("{name}");
+            }
             Ok(())
         }
-        ["demo"] => Ok(()),
+        ["demo"] => demo::run(name),
         ["shell"] => shell(name),
         ["run", command @ ..] if !command.is_empty() => {
             let mut command = Testbed::attach(name)?.command(command);
@@ -110,7 +115,7 @@ fn perform(name: &str, words: &[&str]) -> Result<(), Error> {
         ["node", fault @ ..] => node(&Testbed::attach(name)?, fault),
         ["part", fault @ ..] => part(&Testbed::attach(name)?, fault),
         ["pod", fault @ ..] => pod(&Testbed::attach(name)?, fault),
-        ["help" | "--help" | "-h"] => {
+        ["help" | "--help" | "-h", ..] => {
             print!("{USAGE}");
             Ok(())
         }
@@ -164,9 +169,7 @@ fn shell(name: &str) -> Result<(), Error> {
     shell
         .env("PS1", format!("({name}) \\w $ "))
         .stdin(std::process::Stdio::inherit());
-    say(
-        "kubectl and valkey-cli are here; names like my-cluster.demo.svc.cluster.local resolve; leave with exit",
-    );
+    say("kubectl and valkey-cli are here, names like my-cluster.demo.svc resolve; leave with exit");
     Err(replaced(&mut shell))
 }
 

@@ -1,9 +1,11 @@
 //! The addresses of a testbed and the wires between its parts.
 //!
-//! Each testbed has one block 10.N.0.0/16, with a free N between 130 and 249: nodes in 10.N.0.0/24 on one bridge, Services
-//! in 10.N.16.0/20, the pods of node i in 10.N.(128+i).0/24. The machine outside has one network device into the testbed
-//! and one route to that block, so that a test reaches the API server and every pod by the very addresses that are used
-//! inside. Device and route vanish with the testbed's namespace. Service addresses are answered on nodes and in pods only.
+//! Each testbed has one block 10.N.0.0/16, with a free N between 130 and 249: nodes in 10.N.0.0/24
+//! on one bridge, Services in 10.N.16.0/20, the pods of node i in 10.N.(128+i).0/24. The machine
+//! outside has one network device into the testbed and one route to that block, so that a test
+//! reaches the API server and every pod by the very addresses that are used inside. Device and
+//! route vanish with the testbed's namespace. Service addresses are answered on nodes and in pods
+//! only.
 //!
 //! Never takes a block that the machine's routes or another testbed use.
 
@@ -85,7 +87,8 @@ pub(crate) fn take_block(machine: &Machine) -> Result<Block, Error> {
         if used.contains(&format!(" 10.{number}.")) || used.contains(&format!("\n10.{number}.")) {
             continue;
         }
-        // The name of the device is the claim: of two testbeds that start together, one fails here and tries the next.
+        // The name of the device is the claim: of two testbeds that start together, one fails here
+        // and tries the next.
         match machine.give_device(&block.outside_device(), "outside") {
             Ok(()) => return connect(machine, block).map(|()| block),
             Err(Error::Failed { output, .. }) if output.contains("File exists") => {}
@@ -139,7 +142,8 @@ fn connect(machine: &Machine, block: Block) -> Result<(), Error> {
     Ok(())
 }
 
-/// A network namespace for the node, with an address on the bridge and routes to every other node's pods.
+/// A network namespace for the node, with an address on the bridge and routes to every other node's
+/// pods.
 pub(crate) fn add_node(
     machine: &Machine,
     block: Block,
@@ -228,7 +232,8 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
         Some(_) => &["--dport", "--sport"],
     };
     for end in ends {
-        // The raw table comes before connection tracking, so that established connections are cut as well.
+        // The raw table comes before connection tracking, so that established connections are cut
+        // as well.
         let come = ["raw", "--append", "PREROUTING", "--in-interface", "eth0"];
         let go = [
             "mangle",

@@ -1,4 +1,5 @@
-//! A node: a network namespace with a containerd, a kubelet and a kube-proxy of its own, and what can befall it.
+//! A node: a network namespace with a containerd, a kubelet and a kube-proxy of its own, and what
+//! can befall it.
 //! Never shares a store or a socket with another node.
 
 use std::fs;
@@ -24,7 +25,7 @@ use super::pki::Holder;
 use super::pki::Pki;
 
 /// A containerd answers within a second; the rest is a machine under load.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// The processes of a node end at once when they are killed.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -142,7 +143,8 @@ pub(crate) fn start_agents(
     })
 }
 
-/// Stops every process of the node where it stands, as a hung machine does: it neither works nor closes connections.
+/// Stops every process of the node where it stands, as a hung machine does: it neither works nor
+/// closes connections.
 pub(crate) fn pause(machine: &Machine, node: &Node) -> Result<(), Error> {
     freeze(machine, node, true)
 }
@@ -151,7 +153,8 @@ pub(crate) fn resume(machine: &Machine, node: &Node) -> Result<(), Error> {
     freeze(machine, node, false)
 }
 
-/// Ends every process of the node at once, containers included, and takes it off the network, as a power failure does.
+/// Ends every process of the node at once, containers included, and takes it off the network, as a
+/// power failure does.
 pub(crate) fn kill(machine: &Machine, node: &Node) -> Result<(), Error> {
     network::set_plugged(machine, &node.name, false)?;
     freeze(machine, node, false)?;
@@ -165,16 +168,18 @@ pub(crate) fn kill(machine: &Machine, node: &Node) -> Result<(), Error> {
             .map(str::to_owned)
             .into_iter()
             .chain(pids.clone());
-        if run(kill).is_err() {}
+        drop(run(kill));
         Ok(Look::NotYet(format!("processes {}", pids.join(" "))))
     })
 }
 
-/// Starts a node that was killed; its containers are gone, its images and its kubelet's files are not.
+/// Starts a node that was killed; its containers are gone, its images and its kubelet's files are
+/// not.
 pub(crate) fn start_again(machine: &Machine, node: &Node) -> Result<(), Error> {
     // A starting machine has nothing mounted.
     let directory = node.directory(machine).display().to_string();
-    let unmount = "grep -o \" $1/[^ ]*\" /proc/mounts | sort --reverse | xargs --no-run-if-empty umount --lazy";
+    let unmount = "grep -o \" $1/[^ ]*\" /proc/mounts | sort --reverse \
+                   | xargs --no-run-if-empty umount --lazy";
     machine.run(["bash", "-c", unmount, "bash", &directory])?;
     network::set_plugged(machine, &node.name, true)?;
     machine.start_again(&node.daemon("containerd"))?;

@@ -1,4 +1,5 @@
-//! The operator in a testbed, from its release manifest, or beside it, as a process of the machine outside.
+//! The operator in a testbed, from its release manifest, or beside it, as a process of the machine
+//! outside.
 //! Never changes a manifest but for the image's name and where it comes from.
 
 use std::fs::File;
@@ -17,10 +18,10 @@ use super::error::Error;
 use super::image;
 
 /// The operator answers within seconds; the rest is a machine under load.
-const ROLLOUT_LIMIT: Duration = Duration::from_secs(120);
+const ROLLOUT_LIMIT: Duration = Duration::from_mins(2);
 
 /// The CRDs are served within a second of their creation.
-const ESTABLISHED_LIMIT: Duration = Duration::from_secs(60);
+const ESTABLISHED_LIMIT: Duration = Duration::from_mins(1);
 
 /// Applies the CRDs and waits until they are served.
 pub(crate) fn install_kinds(testbed: &Testbed) -> Result<(), Error> {
@@ -38,7 +39,8 @@ pub(crate) fn install_kinds(testbed: &Testbed) -> Result<(), Error> {
     wait_for_success(what, ESTABLISHED_LIMIT, || testbed.kubectl(words)).map(drop)
 }
 
-/// Makes the image of this binary, gives it to every node, and deploys it as a user would; returns when it runs.
+/// Makes the image of this binary, gives it to every node, and deploys it as a user would; returns
+/// when it runs.
 pub(crate) fn deploy(testbed: &Testbed, binary: &Path) -> Result<(), Error> {
     let image = image::operator(binary)?;
     testbed.load_image(&image.archive)?;
@@ -103,8 +105,8 @@ impl Beside {
     /// As the kernel or a power failure would: nothing is finished, nothing is said.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself, which is no different.
-        if self.child.kill().is_err() {}
-        if self.child.wait().is_err() {}
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

@@ -41,15 +41,14 @@ pub(crate) fn processes(testbed: &Testbed, pod: &PodName<'_>) -> Result<Vec<Proc
         what: what.clone(),
         source,
     })?;
-    let node_name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let node_name = text_at(&pod, "/spec/nodeName");
     let node = testbed.node(node_name)?;
-    let statuses = pod["status"]["containerStatuses"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let statuses = pod
+        .pointer("/status/containerStatuses")
+        .and_then(Value::as_array);
     let mut processes = Vec::new();
-    for status in statuses {
-        let id = status["containerID"].as_str().unwrap_or_default();
+    for status in statuses.into_iter().flatten() {
+        let id = text_at(status, "/containerID");
         let Some(id) = id.strip_prefix("containerd://") else {
             continue;
         };
@@ -87,4 +86,11 @@ pub(crate) fn signal(
         .into_iter()
         .chain(pids))
     .map(drop)
+}
+
+fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the testbed stands on, when something of it is missing, and says so. Needs Debian or a relative, and root.
+# Installs what the testbed stands on, when something of it is missing, and says so. Needs Debian or
+# a relative, and root.
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
@@ -28,6 +29,7 @@ fi
 [ -n "$missing" ] || exit 0
 echo "setup: installing the Debian packages that are missing here:$missing (about half a minute)"
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq || echo "setup: not every package list could be refreshed; trying with those that are there"
+apt-get update -qq ||
+  echo "setup: not every package list could be refreshed; trying with those that are there"
 # shellcheck disable=SC2086 # one word a package
 apt-get install -qq -y --no-install-recommends $missing >/dev/null

@@ -1,383 +1,408 @@
-//! Every command of ours against real servers: what it does, and what it says where it is refused.
+//! Clusters formed, changed and refused by our commands alone, each account held against what other commands of
+//! Valkey tell. Never decides: what is done when is the operator's to know.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fs;
 use std::time::Instant;
 
-use operator::model::chain;
+use futures::future::join_all;
 use operator::model::name::ValkeyId;
-use operator::model::redacted::Redacted;
 use operator::model::slots::SLOT_COUNT;
 use operator::model::slots::SlotRange;
+use operator::model::topology::Member;
 use operator::model::topology::NodeView;
 use operator::model::topology::Role;
+use operator::valkey::client::Connector;
+use operator::valkey::client::Error;
 use operator::valkey::client::Target;
 
-use crate::servers::Servers;
-use crate::servers::until;
+use crate::servers::PASSWORD;
+use crate::servers::PORT;
+use crate::servers::Server;
+use crate::servers::all_see;
+use crate::servers::eventually;
+use crate::servers::nothing_was_denied;
+use crate::servers::password;
 
-const ALL: [usize; 6] = [0, 1, 2, 3, 4, 5];
-
-/// Rounds with the nudge, and as many without.
-const ROUNDS: u32 = 3;
-
-fn is_linked(role: &Role) -> bool {
-    matches!(role, Role::Replica { linked: true, .. })
-}
-
-/// The ids that servers say of themselves.
-async fn ids(servers: &Servers, of: &[usize]) -> Vec<ValkeyId> {
-    let accounts = servers.accounts(of).await;
-    accounts.into_iter().map(|view| view.id).collect()
-}
-
-#[tokio::test]
-async fn a_cluster_is_formed_and_tended_by_our_commands_alone() {
-    let mut servers = Servers::start(6).await;
-    lone(&servers).await;
-    servers.meet_through_the_first().await;
-    nudged_agreement_is_faster(&servers).await;
-    replicas_are_made(&servers).await;
-    dead_replica_is_forgotten(&mut servers).await;
-    for _ in 0..100 {
-        servers.accounts(&ALL[..5]).await;
+/// Primaries that each own a share of the slots and know each other.
+pub(crate) async fn primaries(connector: &Connector, servers: &[Server]) -> Vec<ValkeyId> {
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    for server in &servers[1..] {
+        connector
+            .meet(&target(&servers[0]), server.ip())
+            .await
+            .unwrap();
     }
-    for index in &ALL[..5] {
-        let connections = servers.operator_connections(*index);
-        assert!(connections.len() <= 2, "{index}: {connections:?}");
+    all_see("every member", connector, servers, |view| {
+        view.members.len() == servers.len()
+            && view.members.iter().all(|member| !member.flags.handshake)
+    })
+    .await;
+    let mut ids = Vec::new();
+    let count = u32::try_from(servers.len()).unwrap();
+    for (index, server) in (0..).zip(servers) {
+        let range = SlotRange::share(index, count).unwrap();
+        connector.add_slots(&target(server), range).await.unwrap();
+        ids.push(server.view(connector).await.id);
     }
-    servers.nothing_was_denied();
+    // A claim is news that gossip takes seconds to spread; each owner's MEET brings it at once.
+    for from in servers {
+        let others = servers.iter().filter(|to| to.ip() != from.ip());
+        let from = target(from);
+        let told = join_all(others.map(|to| connector.meet(&from, to.ip()))).await;
+        told.into_iter().for_each(Result::unwrap);
+    }
+    all_see("every slot", connector, servers, |view| {
+        view.slots_assigned == SLOT_COUNT
+    })
+    .await;
+    ids
 }
 
-async fn lone(servers: &Servers) {
-    let view = servers.account(0).await.unwrap();
-    assert_eq!(
-        (view.known_nodes, view.slots_assigned, view.size),
-        (1, 0, 0)
-    );
-    assert_eq!((view.current_epoch, view.my_epoch), (0, 0));
-    assert!(!view.cluster_ok);
-    assert_eq!(view.role, Role::Primary { offset: 0 });
-    let row = view.member(&view.id).unwrap();
-    assert!(row.flags.myself && row.flags.primary && row.connected && row.primary.is_none());
-    assert_eq!(row.ip, Some(servers.address(0)));
-    assert!(view.own_slots().is_empty());
-}
-
-/// Three owners claim piece after piece of their shares. In every second round each owner then meets everybody
-/// again, which makes it send its news at once.
-async fn nudged_agreement_is_faster(servers: &Servers) {
-    let mut took = [Duration::ZERO; 2];
-    for round in 0..2 * ROUNDS {
-        let nudge = round % 2 == 1;
-        let begin = Instant::now();
-        for owner in 0..3 {
-            let piece = SlotRange::share(owner * 2 * ROUNDS + round, 3 * 2 * ROUNDS).unwrap();
-            let target = servers.target(owner as usize);
-            servers.connector.add_slots(&target, piece).await.unwrap();
-            if nudge {
-                for other in ALL.iter().filter(|other| **other != owner as usize) {
-                    let met = servers.connector.meet(&target, servers.address(*other));
-                    met.await.unwrap();
+/// Replicas of these primaries, in their order, with finished first syncs.
+pub(crate) async fn replicas(
+    connector: &Connector,
+    seed: &Server,
+    of: &[ValkeyId],
+    servers: &[Server],
+) {
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    for (server, primary) in servers.iter().zip(of) {
+        connector.meet(&target(seed), server.ip()).await.unwrap();
+        let what = "a replica's knowledge of its primary";
+        eventually(what, async || {
+            match connector.replicate(&target(server), primary).await {
+                Err(Error::Refused { refusal, .. }) => {
+                    assert_eq!(refusal, format!("ERR Unknown node {primary}"));
+                    Err(refusal)
+                }
+                told => {
+                    told.unwrap();
+                    Ok(())
                 }
             }
+        })
+        .await;
+    }
+    all_see("every link", connector, servers, |view| {
+        matches!(view.role, Role::Replica { linked: true, .. })
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_formed_by_our_commands_alone() {
+    let connector = Connector::new(PORT);
+    let primary_servers = [Server::start(), Server::start(), Server::start()];
+    let replica_servers = [Server::start(), Server::start(), Server::start()];
+    let all = || primary_servers.iter().chain(&replica_servers);
+
+    for server in all() {
+        let view = server.view(&connector).await;
+        assert_eq!(view.id.as_str(), server.ask::<String>(&["CLUSTER", "MYID"]));
+        assert_eq!(
+            (
+                view.cluster_ok,
+                view.slots_assigned,
+                view.known_nodes,
+                view.size
+            ),
+            (false, 0, 1, 0)
+        );
+        assert_eq!(view.members.len(), 1);
+        assert_eq!(view.role, Role::Primary { offset: 0 });
+    }
+    let start = Instant::now();
+    let ids = primaries(&connector, &primary_servers).await;
+    let agreed = start.elapsed();
+    replicas(&connector, &primary_servers[0], &ids, &replica_servers).await;
+    let linked = start.elapsed();
+    let known = |view: &NodeView| {
+        let replicas = view
+            .members
+            .iter()
+            .filter(|member| member.primary.is_some());
+        view.members.len() == 6 && replicas.count() == 3 && view.cluster_ok && view.size == 3
+    };
+    all_see("the whole cluster", &connector, all(), known).await;
+    println!(
+        "slots agreed after {agreed:?}, replicas linked after {linked:?}, ok after {:?}",
+        start.elapsed()
+    );
+
+    for server in all() {
+        eventually("one answer to two questions", async || {
+            let (shards, view) = (told_by_shards(server), server.view(&connector).await);
+            let account = told_by_account(&view);
+            if account == shards {
+                Ok(())
+            } else {
+                Err(format!("{account:?} {shards:?}"))
+            }
+        })
+        .await;
+        for member in &server.view(&connector).await.members {
+            let holder = all().find(|server| member.ip == Some(server.ip())).unwrap();
+            assert_eq!(
+                member.id.as_str(),
+                holder.ask::<String>(&["CLUSTER", "MYID"])
+            );
         }
-        let pieces = (0..3).flat_map(|owner| (0..=round).map(move |r| owner * 2 * ROUNDS + r));
-        let expected: u32 = pieces
-            .map(|p| SlotRange::share(p, 3 * 2 * ROUNDS).unwrap().count())
-            .sum();
-        let agree = |view: &NodeView| view.slots_assigned == expected;
-        servers.agree("all know all owners", &ALL, agree).await;
-        took[usize::from(nudge)] += begin.elapsed();
     }
-    let [plain, nudged] = took.map(|took| took / ROUNDS);
-    assert!(
-        nudged * 2 < plain,
-        "{nudged:?} with the nudge, {plain:?} without"
-    );
-    let all = |view: &NodeView| view.slots_assigned == SLOT_COUNT;
-    servers.agree("every slot has an owner", &ALL, all).await;
+    nothing_was_denied(all());
 }
 
-async fn replicas_are_made(servers: &Servers) {
-    let ids = ids(servers, &ALL).await;
-    for (index, primary) in (3..6).zip(&ids) {
-        let target = servers.target(index);
-        let replicate = servers.connector.replicate(&target, primary);
-        replicate.await.unwrap();
-    }
-    servers
-        .agree("replicas are linked", &ALL[3..], |view| {
-            is_linked(&view.role)
-        })
-        .await;
-    servers
-        .agree("all know all replicas, and all is well", &ALL, |view| {
-            let rows = (0..3).all(|index| {
-                let replica = view.member(&ids[index + 3]);
-                replica.is_some_and(|row| row.primary.as_ref() == Some(&ids[index]))
-            });
-            rows && view.cluster_ok && view.size == 3 && view.known_nodes == 6
-        })
-        .await;
-    for view in servers.accounts(&ALL[..3]).await {
-        assert_eq!(view.my_epoch, view.member(&view.id).unwrap().epoch);
-        assert!(matches!(view.role, Role::Primary { .. }));
-        assert!(view.own_slots().count() >= SLOT_COUNT / 3);
-    }
+/// Ranges with the ids of their owners and their owners' replicas, as an account tells them.
+fn told_by_account(view: &NodeView) -> BTreeSet<(u32, u32, BTreeSet<String>)> {
+    let group = |owner: &ValkeyId| {
+        let of_it =
+            |member: &&Member| member.id == *owner || member.primary.as_ref() == Some(owner);
+        view.members
+            .iter()
+            .filter(of_it)
+            .map(|member| member.id.to_string())
+            .collect()
+    };
+    let ranges = |member: &Member| member.slots.ranges().to_vec();
+    let owned = view.members.iter().flat_map(|member| {
+        ranges(member)
+            .into_iter()
+            .map(|range| (range.start(), range.end(), group(&member.id)))
+    });
+    owned.collect()
 }
 
-async fn dead_replica_is_forgotten(servers: &mut Servers) {
-    let dead = servers.account(5).await.unwrap().id;
-    let living = &ALL[..5];
-    servers.kill(5);
-    servers
-        .agree("all agree that it failed", living, |view| {
-            view.member(&dead)
-                .is_some_and(|row| row.flags.failed && !row.connected)
-        })
-        .await;
-    for index in living {
-        let target = servers.target(*index);
-        servers.connector.forget(&target, &dead).await.unwrap();
+/// The same, as CLUSTER SHARDS tells it. CLUSTER SLOTS leaves out a replica whose offset is not known yet.
+fn told_by_shards(server: &Server) -> BTreeSet<(u32, u32, BTreeSet<String>)> {
+    let shards: Vec<BTreeMap<String, redis::Value>> = server.ask(&["CLUSTER", "SHARDS"]);
+    let mut told = BTreeSet::new();
+    for shard in shards {
+        let slots: Vec<u32> = redis::from_redis_value(shard["slots"].clone()).unwrap();
+        let nodes: Vec<BTreeMap<String, String>> =
+            redis::from_redis_value(shard["nodes"].clone()).unwrap();
+        let ids: BTreeSet<String> = nodes.iter().map(|node| node["id"].clone()).collect();
+        told.extend(
+            slots
+                .chunks(2)
+                .map(|range| (range[0], range[1], ids.clone())),
+        );
     }
-    servers
-        .agree("nobody lists it", living, |view| {
-            view.member(&dead).is_none() && view.cluster_ok
-        })
-        .await;
-    let stranger = ValkeyId::new("0123456789abcdef0123456789abcdef01234567");
-    for index in living {
-        let target = servers.target(*index);
-        // Forgotten already, and never known.
-        servers.connector.forget(&target, &dead).await.unwrap();
-        servers.connector.forget(&target, &stranger).await.unwrap();
-    }
-    let own = servers.account(0).await.unwrap().id;
-    let refused = servers.connector.forget(&servers.target(0), &own).await;
-    let error = chain::of(&refused.unwrap_err());
-    assert!(
-        error.contains("I tried hard but I can't forget myself"),
-        "{error}"
-    );
+    told
 }
 
 #[tokio::test]
-async fn a_replica_takes_over_where_no_vote_can_be_won() {
-    let mut servers = Servers::start(3).await;
-    servers.meet_through_the_first().await;
-    let ids = ids(&servers, &[0, 1, 2]).await;
-    let every = SlotRange::share(0, 1).unwrap();
-    let first = servers.target(0);
-    servers.connector.add_slots(&first, every).await.unwrap();
-    for index in [1, 2] {
-        let target = servers.target(index);
-        let replicate = servers.connector.replicate(&target, &ids[0]);
-        replicate.await.unwrap();
+async fn a_dead_replica_is_forgotten() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let owner = [Server::start()];
+    let mut others = [Server::start(), Server::start()];
+    let ids = primaries(&connector, &owner).await;
+    replicas(
+        &connector,
+        &owner[0],
+        &[ids[0].clone(), ids[0].clone()],
+        &others,
+    )
+    .await;
+    let gone = others[1].view(&connector).await.id;
+    others[1].kill();
+    let living = [&owner[0], &others[0]];
+    for server in living {
+        connector.forget(&target(server), &gone).await.unwrap();
+        connector.forget(&target(server), &gone).await.unwrap();
     }
-    servers
-        .agree("replicas are linked", &[1, 2], |view| is_linked(&view.role))
-        .await;
-    servers
-        .agree("all is well", &[0, 1, 2], |view| view.cluster_ok)
-        .await;
-
-    servers.kill(0);
-    let target = servers.target(1);
-    servers.connector.takeover(&target).await.unwrap();
-    servers
-        .agree("the replica is the primary", &[1, 2], |view| {
-            let row = view.member(&ids[1]);
-            row.is_some_and(|row| row.flags.primary && row.slots.count() == SLOT_COUNT)
-        })
-        .await;
-    servers
-        .agree("the other replica follows", &[2], |view| {
-            is_linked(&view.role)
-        })
-        .await;
-    let view = servers.account(1).await.unwrap();
-    assert!(matches!(view.role, Role::Primary { .. }) && view.my_epoch > 0);
-
-    // Nobody is left that names it as its primary: now it may be forgotten.
-    for index in [1, 2] {
-        let target = servers.target(index);
-        servers.connector.forget(&target, &ids[0]).await.unwrap();
-    }
-    servers
-        .agree("all is well without the dead", &[1, 2], |view| {
-            view.cluster_ok && view.known_nodes == 2 && view.member(&ids[0]).is_none()
-        })
-        .await;
-    servers.nothing_was_denied();
+    all_see("that it is forgotten", &connector, living, |view| {
+        view.member(&gone).is_none()
+    })
+    .await;
+    let unknown = ValkeyId::new("0".repeat(40));
+    connector
+        .forget(&target(&owner[0]), &unknown)
+        .await
+        .unwrap();
+    nothing_was_denied(living);
 }
 
 #[tokio::test]
-async fn a_refusal_is_readable_and_holds_no_password() {
-    let servers = Servers::start(2).await;
-    servers.meet_through_the_first().await;
-    let ids = ids(&servers, &[0, 1]).await;
-    let (connector, first, second) = (&servers.connector, servers.target(0), servers.target(1));
-    let range = SlotRange::new(5, 9).unwrap();
-    connector.add_slots(&first, range).await.unwrap();
-    let overlapping = SlotRange::new(9, 20).unwrap();
-    let stranger = ValkeyId::new("0123456789abcdef0123456789abcdef01234567");
-    let before = servers.account(0).await.unwrap();
-    let connections = servers.operator_connections(0);
-    let refused = [
-        (
-            connector.add_slots(&first, overlapping).await,
-            "CLUSTER ADDSLOTSRANGE",
-            "Slot 9 is already busy",
-        ),
-        (
-            connector.replicate(&second, &stranger).await,
-            "CLUSTER REPLICATE",
-            "Unknown node 0123",
-        ),
-        (
-            connector.replicate(&second, &ids[1]).await,
-            "CLUSTER REPLICATE",
-            "Can't replicate myself",
-        ),
-        (
-            connector.replicate(&first, &ids[1]).await,
-            "CLUSTER REPLICATE",
-            "the node must be empty",
-        ),
-        (
-            connector.takeover(&first).await,
-            "CLUSTER FAILOVER TAKEOVER",
-            "to a replica",
-        ),
-    ];
-    for (result, command, said) in refused {
-        let error = chain::of(&result.unwrap_err());
-        assert!(error.contains(command) && error.contains(said), "{error}");
-        assert!(error.contains("127."), "{error}");
-        assert!(!error.contains(servers.auth.operator.expose()), "{error}");
-    }
-    let after = servers.account(0).await.unwrap();
-    assert_eq!(after.own_slots(), before.own_slots(), "all or none");
+async fn a_replica_takes_over_where_nobody_can_vote() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let mut owner = [Server::start()];
+    let heirs = [Server::start()];
+    let ids = primaries(&connector, &owner).await;
+    replicas(&connector, &owner[0], &ids, &heirs).await;
+    let both = || owner.iter().chain(&heirs);
+    all_see("a cluster that serves", &connector, both(), |view| {
+        view.cluster_ok
+    })
+    .await;
+    owner[0].ask::<()>(&["SET", "key", "value"]);
+    let Role::Primary { offset: written } = owner[0].view(&connector).await.role else {
+        panic!("the owner is no primary")
+    };
+    all_see("the key", &connector, &heirs, |view| match view.role {
+        Role::Replica { offset, .. } => offset >= written,
+        Role::Primary { .. } => false,
+    })
+    .await;
+
+    let heir = &heirs[0];
+    let target = Target::operator(heir.ip(), &password);
     assert_eq!(
-        servers.operator_connections(0),
-        connections,
-        "a refusal costs none"
+        refusal(connector.forget(&target, &ids[0]).await),
+        "CLUSTER FORGET: ERR Can't forget my master!"
     );
-    servers.nothing_was_denied();
+    owner[0].kill();
+    all_see("the suspicion", &connector, &heirs, |view| {
+        let owner = view.member(&ids[0]).map(|member| &member.flags);
+        owner.is_some_and(|flags| flags.suspected && !flags.failed)
+            && matches!(view.role, Role::Replica { linked: false, .. })
+    })
+    .await;
+    connector.takeover(&target).await.unwrap();
+    all_see("the new primary", &connector, &heirs, |view| {
+        let whole = view.own_slots().count() == SLOT_COUNT;
+        matches!(view.role, Role::Primary { .. }) && whole && view.cluster_ok
+    })
+    .await;
+    assert_eq!(heir.ask::<String>(&["GET", "key"]), "value");
+    connector.forget(&target, &ids[0]).await.unwrap();
+    let view = heir.view(&connector).await;
+    assert_eq!((view.members.len(), view.known_nodes), (1, 1));
+    nothing_was_denied(&heirs);
+}
+
+/// A refusal, without the address that it begins with.
+fn refusal(told: Result<(), Error>) -> String {
+    let error = told.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(!format!("{error:?} {error}").contains(PASSWORD));
+    let (_, refusal) = error
+        .to_string()
+        .split_once(" refused ")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    refusal
 }
 
 #[tokio::test]
-async fn an_acl_file_is_loaded_or_refused_as_a_whole() {
-    let servers = Servers::start(1).await;
-    let target = servers.target(0);
-    let bob =
-        "user bob on #5ff860bf1190596c7188ab851db691f0f3169c453936e9e1eba2f9a47f7a0018 ~* +get\n";
-    let good = format!("{}{bob}", servers.acl());
-    servers.write_acl(0, &good);
-    servers.connector.acl_load(&target).await.unwrap();
-    let mut admin = servers.admin(0);
-    assert!(admin.call(&["ACL", "LIST"]).contains("user bob"));
+async fn refusals_are_told_in_valkeys_words() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let servers = [Server::start(), Server::start()];
+    let replica = [Server::start()];
+    let ids = primaries(&connector, &servers).await;
+    replicas(&connector, &servers[0], &ids[..1], &replica).await;
+    let [a, b] = &servers;
+    let unknown = ValkeyId::new("0".repeat(40));
 
-    for (line, said) in [
-        (
-            "user eve on +nosuchcommand",
-            "Unknown command or category name",
-        ),
-        ("user eve on #0123456789", "hash"),
-        ("nonsense", "should start with user keyword"),
-    ] {
-        servers.write_acl(0, &format!("{}{line}\n", servers.acl()));
-        let refused = servers.connector.acl_load(&target).await;
-        let error = chain::of(&refused.unwrap_err());
-        assert!(
-            error.contains("ACL LOAD") && error.contains(said),
-            "{error}"
-        );
-        for secret in [&servers.auth.operator, &servers.auth.repl] {
-            assert!(!error.contains(secret.expose()), "{error}");
+    let own = a.view(&connector).await.own_slots().ranges()[0];
+    assert_eq!(
+        refusal(connector.add_slots(&target(a), own).await),
+        "CLUSTER ADDSLOTSRANGE: ERR Slot 0 is already busy"
+    );
+    assert_eq!(
+        refusal(connector.replicate(&target(a), &unknown).await),
+        format!("CLUSTER REPLICATE: ERR Unknown node {unknown}")
+    );
+    assert_eq!(
+        refusal(connector.replicate(&target(a), &ids[0]).await),
+        "CLUSTER REPLICATE: ERR Can't replicate myself"
+    );
+    assert_eq!(
+        refusal(connector.replicate(&target(a), &ids[1]).await),
+        "CLUSTER REPLICATE: ERR To set a master the node must be empty and without assigned slots."
+    );
+    eventually("that the replica is known as one", async || {
+        let id = replica[0].view(&connector).await.id;
+        let known = b.view(&connector).await;
+        let known = known
+            .member(&id)
+            .is_some_and(|member| member.primary.is_some());
+        if known {
+            Ok(())
+        } else {
+            Err("it is not".to_owned())
         }
-        let users = admin.call(&["ACL", "LIST"]);
-        assert!(
-            users.contains("user bob") && !users.contains("user eve"),
-            "{users}"
-        );
-    }
-    servers.write_acl(0, &servers.acl());
-    servers.connector.acl_load(&target).await.unwrap();
-    assert!(!admin.call(&["ACL", "LIST"]).contains("user bob"));
-    servers.account(0).await.unwrap();
-    servers.nothing_was_denied();
+    })
+    .await;
+    assert_eq!(
+        refusal(connector.takeover(&target(a)).await),
+        "CLUSTER FAILOVER TAKEOVER: ERR You should send CLUSTER FAILOVER to a replica"
+    );
+    let own = refusal(connector.forget(&target(a), &ids[0]).await);
+    assert!(
+        own.starts_with("CLUSTER FORGET: ERR I tried hard but I can't forget myself"),
+        "{own}"
+    );
+
+    // Once more is no harm: every command may arrive twice.
+    connector
+        .replicate(&target(&replica[0]), &ids[0])
+        .await
+        .unwrap();
+    connector.meet(&target(a), b.ip()).await.unwrap();
+    connector.meet(&target(a), a.ip()).await.unwrap();
+
+    nothing_was_denied(servers.iter().chain(&replica));
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_and_not_repeated() {
-    let servers = Servers::start(1).await;
-    let wrong = Redacted::new("c3".repeat(64));
-    let target = Target::operator(servers.address(0), &wrong);
-    let error = servers.connector.account(&target).await.unwrap_err();
-    let said = format!("{} {error:?} {target:?}", chain::of(&error));
-    assert!(said.contains("failed to connect to 127."), "{said}");
-    assert!(!said.contains(wrong.expose()), "{said}");
-    // The right one still has its own connection.
-    servers.account(0).await.unwrap();
-    assert_eq!(servers.operator_connections(0).len(), 1);
-}
+async fn files_and_settings_are_taken_or_refused_whole() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let server = Server::start();
+    let target = Target::operator(server.ip(), &password);
+    let file = server.directory.join("users.acl");
+    let good = fs::read_to_string(&file).unwrap();
+    let setting = |name: &str| server.ask::<Vec<String>>(&["CONFIG", "GET", name])[1].clone();
 
-/// One call may dial and then ask; each has its deadline, and a busy machine adds its own.
-const PATIENCE: Duration = Duration::from_secs(5);
+    fs::write(&file, format!("{good}user late on nopass -@all +ping\n")).unwrap();
+    connector.acl_load(&target).await.unwrap();
+    assert!(
+        server
+            .ask::<Vec<String>>(&["ACL", "USERS"])
+            .contains(&"late".to_owned())
+    );
+    fs::write(
+        &file,
+        format!("{good}user wrong on nopass +nosuchcommand\n"),
+    )
+    .unwrap();
+    let told = refusal(connector.acl_load(&target).await);
+    assert!(
+        told.starts_with("ACL LOAD: ERR ") && told.contains("nosuchcommand"),
+        "{told}"
+    );
+    assert!(
+        server
+            .ask::<Vec<String>>(&["ACL", "USERS"])
+            .contains(&"late".to_owned())
+    );
+    fs::write(&file, &good).unwrap();
+    connector.acl_load(&target).await.unwrap();
+    // The connection is the same: who stays in the file stays connected.
+    assert_eq!(server.view(&connector).await.members.len(), 1);
 
-#[tokio::test]
-async fn a_hung_server_costs_a_deadline_and_nothing_after() {
-    let servers = Servers::start(1).await;
-    servers.pause(0);
-    // Over the kept connection, over a new one, and from a connector that never had one.
-    let fresh = servers.another_connector();
-    for connector in [&servers.connector, &servers.connector, &fresh] {
-        let begin = Instant::now();
-        let error = connector.account(&servers.target(0)).await.unwrap_err();
-        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
-        assert!(chain::of(&error).contains("127."), "{error}");
-    }
-    servers.resume(0);
-    until("it answers again", async || {
-        servers.account(0).await.is_ok()
-    })
-    .await;
-    until("it has dropped what was given up", async || {
-        servers.operator_connections(0).len() == 1
-    })
-    .await;
-    servers.nothing_was_denied();
-}
-
-#[tokio::test]
-async fn a_server_that_comes_back_is_dialled_anew() {
-    let mut servers = Servers::start(1).await;
-    let id = servers.account(0).await.unwrap().id;
-    servers.kill(0);
-    let begin = Instant::now();
-    let error = servers.account(0).await.unwrap_err();
-    assert!(begin.elapsed() < PATIENCE, "{error}");
-    servers.start_again(0);
-    until("it answers again", async || {
-        servers.account(0).await.is_ok()
-    })
-    .await;
-    assert_eq!(servers.account(0).await.unwrap().id, id);
-
-    // And where nobody looked while it was away.
-    servers.kill(0);
-    servers.start_again(0);
-    let mut lost = 0;
-    until("it answers again", async || {
-        let answered = servers.account(0).await;
-        lost += u32::from(matches!(
-            &answered,
-            Err(operator::valkey::client::Error::Call { .. })
-        ));
-        answered.is_ok()
-    })
-    .await;
-    assert!(lost <= 1, "{lost} calls were lost");
-    servers.nothing_was_denied();
+    connector
+        .config_set(&target, &[("hz", "11"), ("primaryauth", PASSWORD)])
+        .await
+        .unwrap();
+    assert_eq!(setting("hz"), "11");
+    let told = refusal(
+        connector
+            .config_set(&target, &[("hz", "12"), ("aclfile", PASSWORD)])
+            .await,
+    );
+    assert_eq!(
+        told,
+        "CONFIG SET: ERR CONFIG SET failed (possibly related to argument 'aclfile') - can't set immutable config"
+    );
+    assert_eq!(setting("hz"), "11");
+    nothing_was_denied([&server]);
 }

@@ -1,17 +1,25 @@
-//! Real `valkey-server` processes on loopback: our settings, commands and parsers against the truth.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+//! Real valkey-server processes on loopback: what our modules say and read, held against the truth.
 
-use std::path::PathBuf;
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on ends, and what it measured is for who asks with --nocapture"
+)]
 
+mod commands;
+mod connections;
+mod recordings;
+mod servers;
+mod settings;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
-mod commands;
-mod fixtures;
-mod servers;
-mod settings;
+use std::path::PathBuf;
 
-/// Valkey's server, executable on this machine.
+/// The server's program, of the version that the image of the testbed holds.
 fn valkey_server() -> PathBuf {
-    testbed::valkey_server().unwrap()
+    testbed::valkey_server()
+        .unwrap_or_else(|error| panic!("no valkey-server, which `make test` makes first: {error}"))
 }

@@ -1,21 +1,23 @@
-//! A few servers, each at its own loopback address as pods are, and our connector to them.
-//! Never outlives its test, not even one that is killed.
+//! Valkey servers as their pods would run them, each on an address of its own, and what is asked of them beside our
+//! own modules. Never leaves one running: each dies with the test that started it.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
-use std::net::TcpListener;
+use std::net::SocketAddr;
+use std::net::TcpStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-use futures::future::join_all;
-use operator::model::desired::Resolved;
 use operator::model::redacted::Redacted;
 use operator::model::topology::NodeView;
 use operator::model::world::Auth;
@@ -25,238 +27,223 @@ use operator::valkey::client::Connector;
 use operator::valkey::client::Error;
 use operator::valkey::client::Target;
 use serde_json::json;
-use tokio::time::MissedTickBehavior;
 
-use crate::settings::Connection;
 use crate::settings::resolved;
 
-/// A thing that takes a second on an idle machine may take many on a busy one.
-const LIMIT: Duration = Duration::from_mins(1);
+/// Every server's, as in pods; the bus listens 10000 higher. Below the range from which the kernel gives ports away.
+pub(crate) const PORT: u16 = 7379;
 
-/// The user that a test looks with; the operator's own may not read a log or list clients.
-const ADMIN: (&str, &str) = ("admin", "secret");
+/// As long as ours are, and nowhere in a server's usual words.
+pub(crate) const PASSWORD: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\
+                                   0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Servers of one cluster: one port, many addresses.
-pub(crate) struct Servers {
-    pub(crate) connector: Connector,
-    pub(crate) auth: Auth,
-    port: u16,
-    settings: Resolved,
-    each: Vec<Server>,
-}
+/// Of the user that looks at what the operator's own may not.
+const ADMIN: [&str; 2] = ["admin", "secret"];
 
-impl Servers {
-    /// Starts `count` servers that know nothing of each other.
-    pub(crate) async fn start(count: u8) -> Self {
-        let mut servers = Self::none();
-        for index in 0..count {
-            let server = Server::launch(&servers, address(index));
-            servers.each.push(server);
-        }
-        servers.all_answer().await;
-        servers
-    }
+/// SHA-256 of `secret`.
+const ADMIN_HASH: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-    fn none() -> Self {
-        let auth = Auth {
-            operator: Redacted::new("a1".repeat(64)),
-            repl: Redacted::new("b2".repeat(64)),
-            finalizer: true,
-        };
-        let port = port();
-        // SHA-256 of "secret".
-        let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-        let bindings = json!([{ "username": ADMIN.0, "passwordHashes": [hash],
-            "permissions": [{ "roleRef": "all", "keys": [{ "pattern": "*" }] }] }]);
-        let roles = json!({ "all": { "categories": [{ "name": "all", "access": "allow" }] } });
-        Self {
-            connector: Connector::new(port),
-            auth,
-            port,
-            settings: resolved(&json!({}), &bindings, &roles),
-            each: Vec::new(),
-        }
-    }
+/// A server on a busy machine starts in well under a second.
+const START_LIMIT: Duration = Duration::from_secs(20);
 
-    async fn all_answer(&self) {
-        let all: Vec<usize> = (0..self.each.len()).collect();
-        until("every server answers", async || {
-            let answers = join_all(all.iter().map(|index| self.account(*index))).await;
-            answers.iter().all(Result::is_ok)
-        })
-        .await;
-    }
+/// The longest that anything here takes: a failing node is called so after five seconds.
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-    /// A connector that knows none of them yet.
-    pub(crate) fn another_connector(&self) -> Connector {
-        Connector::new(self.port)
-    }
+/// Between two looks at a condition.
+const POLL: Duration = Duration::from_millis(10);
 
-    /// Where one listens.
-    pub(crate) fn address(&self, index: usize) -> IpAddr {
-        self.each[index].address
-    }
-
-    /// One, spoken to as the operator.
-    pub(crate) fn target(&self, index: usize) -> Target<'_> {
-        Target::operator(self.address(index), &self.auth.operator)
-    }
-
-    /// One's account.
-    pub(crate) async fn account(&self, index: usize) -> Result<NodeView, Error> {
-        self.connector.account(&self.target(index)).await
-    }
-
-    /// The accounts of some, who must answer, asked all at once.
-    pub(crate) async fn accounts(&self, of: &[usize]) -> Vec<NodeView> {
-        let accounts = join_all(of.iter().map(|index| self.account(*index))).await;
-        accounts.into_iter().map(Result::unwrap).collect()
-    }
-
-    /// Waits until all of some say of themselves and of each other what they should.
-    pub(crate) async fn agree(
-        &self,
-        what: &str,
-        of: &[usize],
-        holds: impl Fn(&NodeView) -> bool,
-    ) -> Duration {
-        until(what, async || self.accounts(of).await.iter().all(&holds)).await
-    }
-
-    /// Introduces all to all through the first, and waits until nobody is a stranger to anybody.
-    pub(crate) async fn meet_through_the_first(&self) {
-        let all: Vec<usize> = (0..self.each.len()).collect();
-        for index in &all[1..] {
-            let met = self
-                .connector
-                .meet(&self.target(0), self.address(*index))
-                .await;
-            met.unwrap();
-        }
-        self.agree("everybody knows everybody", &all, |view| {
-            let known = |member: &operator::model::topology::Member| {
-                !member.flags.handshake && member.connected && member.ip.is_some()
-            };
-            view.members.len() == all.len() && view.members.iter().all(known)
-        })
-        .await;
-    }
-
-    /// A connection of the test's own, who may do everything.
-    pub(crate) fn admin(&self, index: usize) -> Connection {
-        Connection::open((self.address(index), self.port), Some(ADMIN))
-    }
-
-    /// The connections, by their numbers, that the operator's user has to one.
-    pub(crate) fn operator_connections(&self, index: usize) -> Vec<String> {
-        let clients = self.admin(index).call(&["CLIENT", "LIST"]);
-        clients
-            .lines()
-            .filter(|client| client.contains("user=_momento_operator"))
-            .filter_map(|client| client.split(' ').next())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// No living server refused anything to any user of ours.
-    pub(crate) fn nothing_was_denied(&self) {
-        for (index, server) in self.each.iter().enumerate() {
-            if server.process.is_some() {
-                assert_eq!(self.admin(index).call(&["ACL", "LOG"]), "", "{index}");
-            }
-        }
-    }
-
-    /// Ends one as a lost machine does.
-    pub(crate) fn kill(&mut self, index: usize) {
-        self.each[index].kill();
-    }
-
-    /// Starts one again on its own files.
-    pub(crate) fn start_again(&mut self, index: usize) {
-        let server = &mut self.each[index];
-        server.process = Some(spawn(&server.directory));
-    }
-
-    /// Starts another at the same address, without any memory.
-    pub(crate) fn replace(&mut self, index: usize) {
-        self.kill(index);
-        fs::remove_file(self.each[index].directory.join("nodes.conf")).unwrap();
-        self.start_again(index);
-    }
-
-    /// Hangs one: the kernel still takes its connections.
-    pub(crate) fn pause(&self, index: usize) {
-        self.each[index].signal("STOP");
-    }
-
-    /// Ends that.
-    pub(crate) fn resume(&self, index: usize) {
-        self.each[index].signal("CONT");
-    }
-
-    /// The rules that one began with.
-    pub(crate) fn acl(&self) -> String {
-        users_acl::text(&self.settings.users, &self.auth)
-    }
-
-    /// Puts other rules where one reads them.
-    pub(crate) fn write_acl(&self, index: usize, text: &str) {
-        fs::write(self.each[index].directory.join("users.acl"), text).unwrap();
-    }
-}
-
-struct Server {
-    address: IpAddr,
-    directory: PathBuf,
-    process: Option<Child>,
-}
-
-impl Server {
-    fn launch(of: &Servers, address: Ipv4Addr) -> Self {
-        let directory = std::env::temp_dir().join(format!("valkey-servers-{address}-{}", of.port));
-        fs::remove_dir_all(&directory).ok();
-        fs::create_dir_all(&directory).unwrap();
-        write_files(&directory, of, address);
-        Self {
-            address: address.into(),
-            process: Some(spawn(&directory)),
-            directory,
-        }
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().ok();
-            process.wait().ok();
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.process.as_ref().unwrap().id();
-        let kill = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {pid}")])
-            .status();
-        assert!(kill.unwrap().success());
-    }
+/// One server, with the settings and the ACL file of a pod in a cluster where somebody is bound.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) directory: PathBuf,
+    pub(crate) address: SocketAddr,
+    tls: bool,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.kill();
-        if !std::thread::panicking() {
-            fs::remove_dir_all(&self.directory).ok();
+        self.process.kill().ok();
+        self.process.wait().ok();
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With settings over those of a pod.
+    pub(crate) fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::start_at(SocketAddr::new(next_address(), PORT), settings)
+    }
+
+    pub(crate) fn start_at(address: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let place = format!(
+            "valkey-{}-{}-{}",
+            std::process::id(),
+            address.ip(),
+            address.port()
+        );
+        let directory = std::env::temp_dir().join(place.replace(':', "."));
+        fs::create_dir_all(&directory).unwrap();
+        write_files(&directory, address, settings);
+        let tls = settings.iter().any(|(name, _)| *name == "tls-port");
+        let process = spawn(&directory);
+        let mut server = Self {
+            process,
+            directory,
+            address,
+            tls,
+        };
+        server.wait_until_it_listens();
+        server
+    }
+
+    /// Ends the process as a kernel or a lost machine does.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts a killed one again, with all that it had.
+    pub(crate) fn start_again(&mut self) {
+        self.process = spawn(&self.directory);
+        self.wait_until_it_listens();
+    }
+
+    /// Hangs it: connections are still accepted, by the kernel.
+    pub(crate) fn hang(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn wake(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.process.id());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    pub(crate) async fn account(&self, connector: &Connector) -> Result<NodeView, Error> {
+        connector
+            .account(&Target::operator(self.ip(), &password()))
+            .await
+    }
+
+    /// Its account, which it has to give.
+    pub(crate) async fn view(&self, connector: &Connector) -> NodeView {
+        self.account(connector)
+            .await
+            .unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// What an administrator is answered.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let [user, password] = ADMIN;
+        let client =
+            redis::Client::open(format!("redis://{user}:{password}@{}/", self.address)).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        connection.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command
+            .query(&mut connection)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// The bytes that came for the operator's four questions, in protocol 2 or 3.
+    pub(crate) fn record(&self, protocol: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let hello = format!("HELLO {protocol} AUTH _momento_operator {PASSWORD}\r\n");
+        stream.write_all(hello.as_bytes()).unwrap();
+        let mut parser = redis::Parser::new();
+        parser.parse_value(&mut stream).unwrap();
+        let asked = "CLUSTER MYID\r\nCLUSTER INFO\r\nCLUSTER NODES\r\nINFO replication\r\n";
+        stream.write_all(asked.as_bytes()).unwrap();
+        let mut copying = Copying {
+            stream,
+            bytes: Vec::new(),
+        };
+        for _ in 0..4 {
+            parser.parse_value(&mut copying).unwrap();
+        }
+        copying.bytes
+    }
+
+    fn wait_until_it_listens(&mut self) {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let log = || fs::read_to_string(self.directory.join("log")).unwrap();
+            if let Some(status) = self.process.try_wait().unwrap() {
+                panic!(
+                    "the server at {} ended with {status}: {}",
+                    self.address,
+                    log()
+                );
+            }
+            let connected = TcpStream::connect(self.address).is_ok();
+            if connected && (self.tls || log().contains("Ready to accept connections")) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no server at {}: {}",
+                self.address,
+                log()
+            );
+            std::thread::sleep(POLL);
         }
     }
 }
 
+/// Keeps what is read.
+struct Copying {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl io::Read for Copying {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.stream.read(buffer)?;
+        self.bytes.extend_from_slice(&buffer[..length]);
+        Ok(length)
+    }
+}
+
+/// The operator's own, as every server here has it.
+pub(crate) fn password() -> Redacted<String> {
+    Redacted::new(PASSWORD.to_owned())
+}
+
+/// An address that no other server has, of this run or of another that goes on beside it.
+pub(crate) fn next_address() -> IpAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let last = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(last < 255, "one run starts at most 254 servers");
+    IpAddr::V4(Ipv4Addr::new(127, 64 | high, low, last))
+}
+
 fn spawn(directory: &Path) -> Child {
     let log = fs::File::options()
-        .append(true)
         .create(true)
+        .append(true)
         .open(directory.join("log"))
         .unwrap();
-    // The kernel ends it when the thread that started it ends, however that comes.
+    // The kernel kills it when the thread that started it ends, however that comes.
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(crate::valkey_server())
@@ -267,69 +254,84 @@ fn spawn(directory: &Path) -> Child {
         .unwrap()
 }
 
-/// What a pod has; only paths, the port and the addresses are others.
-fn write_files(directory: &Path, of: &Servers, address: Ipv4Addr) {
+fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)]) {
+    let acl = json!([{ "username": ADMIN[0], "passwordHashes": [ADMIN_HASH],
+        "permissions": [{ "roleRef": "all", "keys": [{ "pattern": "*" }], "channels": ["*"] }] }]);
+    let roles = json!({ "all": { "categories": [{ "name": "all", "access": "allow" }] } });
+    let resolved = resolved(&json!({}), &acl, &roles);
+    let auth = Auth {
+        operator: password(),
+        repl: password(),
+        finalizer: true,
+    };
     let path = |name: &str| directory.join(name).display().to_string();
-    let mut settings = of.settings.node_settings.clone();
+    let mut lines: BTreeMap<String, String> = resolved.node_settings;
     for (name, value) in [
         ("dir", path("")),
         ("cluster-config-file", path("nodes.conf")),
         ("aclfile", path("users.acl")),
-        ("port", of.port.to_string()),
-        ("bind", address.to_string()),
+        ("port", address.port().to_string()),
+        ("bind", address.ip().to_string()),
+        // So that the others see it at its own address, as a pod's network makes sure.
+        ("bind-source-addr", address.ip().to_string()),
     ] {
-        assert!(
-            settings.insert(name.to_owned(), value).is_some(),
-            "{name} is forced"
-        );
+        lines.insert(name.to_owned(), value);
     }
-    // A pod sends from its own address.
-    settings.insert("bind-source-addr".to_owned(), address.to_string());
-    settings.insert("cluster-announce-ip".to_owned(), address.to_string());
-    let conf = valkey_conf::text(&settings).replace(
-        "/etc/valkey/auth/primaryauth.conf",
-        &path("primaryauth.conf"),
-    );
+    for (name, value) in settings {
+        lines.insert((*name).to_owned(), (*value).to_owned());
+    }
+    let conf = valkey_conf::text(&lines)
+        .replace(operator::api::PRIMARYAUTH_PATH, &path("primaryauth.conf"));
     fs::write(path("valkey.conf"), conf).unwrap();
-    fs::write(path("users.acl"), of.acl()).unwrap();
-    let password = of.auth.repl.expose();
+    fs::write(path("users.acl"), users_acl::text(&resolved.users, &auth)).unwrap();
     fs::write(
         path("primaryauth.conf"),
-        format!("primaryauth \"{password}\"\n"),
+        format!("primaryauth \"{PASSWORD}\"\n"),
     )
     .unwrap();
 }
 
-/// Programs that run at the same time use other networks; that of this one follows from its process id.
-fn address(index: u8) -> Ipv4Addr {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, 64 + high % 64, low, index + 1)
-}
-
-/// The tests of this program use other ports. The bus listens 10000 higher, below what the kernel deals out.
-fn port() -> u16 {
-    static PORT: AtomicU16 = AtomicU16::new(12_000);
+/// Looks until there is what was waited for; else says what was there last.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + LIMIT;
     loop {
-        let port = PORT.fetch_add(1, Ordering::Relaxed);
-        if [port, port + 10_000]
-            .iter()
-            .all(|port| TcpListener::bind((address(0), *port)).is_ok())
-        {
-            return port;
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < deadline, "{what} never came: {seen}"),
         }
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// Looks again and again until something holds, and tells how long that took.
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
-    let begin = Instant::now();
-    let mut looks = tokio::time::interval(Duration::from_millis(5));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        if holds().await {
-            return begin.elapsed();
+/// Waits until the account of every server is as it should be.
+pub(crate) async fn all_see<'a>(
+    what: &str,
+    connector: &Connector,
+    servers: impl IntoIterator<Item = &'a Server> + Clone,
+    holds: impl Fn(&NodeView) -> bool,
+) {
+    eventually(what, async || {
+        for server in servers.clone() {
+            let view = server
+                .account(connector)
+                .await
+                .map_err(|error| format!("{error:?}"))?;
+            if !holds(&view) {
+                return Err(format!("{view:#?}"));
+            }
         }
-        assert!(begin.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        Ok(())
+    })
+    .await;
+}
+
+/// No command was sent that the operator's user may not run, and no login was refused.
+pub(crate) fn nothing_was_denied<'a>(servers: impl IntoIterator<Item = &'a Server>) {
+    for server in servers {
+        let denied: Vec<redis::Value> = server.ask(&["ACL", "LOG"]);
+        assert!(denied.is_empty(), "{denied:?}");
     }
 }

@@ -46,7 +46,6 @@ static PORT: AtomicU16 = AtomicU16::new(21_000);
 /// Every printable oddity in one value.
 const HARD: &str = "a\"b'c\\d #e\\n\\x41  f\tg;{}$%`ü€ ";
 
-/// What a spec with this map and these bindings and roles comes to.
 pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
     let spec = json!({ "configRef": "c", "shards": 1, "replicasPerShard": 0 });
     let menu = json!({

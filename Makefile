@@ -1,0 +1,41 @@
+# The verbs of this project. A fresh machine needs Rust, Go, make and root; `setup` installs the
+# few Debian packages besides.
+.PHONY: demo shell down test check e2e bless image bench setup
+TESTBED = cargo run --quiet --example testbed --
+
+demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
+	@echo "demo: the first time, the operator and a Kubernetes are compiled: about 15 minutes on two"
+	@echo "      cores, with progress; later it takes less than a minute"
+	cargo build --bins --examples && $(TESTBED) demo
+
+shell: ## kubectl and valkey-cli in the demo
+	$(TESTBED) shell
+
+down: ## end the demo without a trace
+	$(TESTBED) down
+
+test: setup ## every test, the slow ones too
+	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
+	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
+	$(TESTBED) prepare && SLOW=1 cargo test
+
+check: setup ## what a change must pass before it is merged
+	cargo fmt --check && cargo clippy --all-targets -- -D warnings && cargo test && cargo doc --no-deps
+	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check
+
+e2e: setup ## only the tests on a real Kubernetes
+	$(TESTBED) prepare && SLOW=1 cargo test --test e2e
+
+bless: ## rewrite the generated files and the expected texts
+	UPDATE_EXPECT=1 cargo test
+
+# On a stand-in of the Dockerfile's base, made from Debian packages: no registry is needed.
+image: setup ## the operator's image, as small as it gets
+	cargo build --profile dist --bin valkey-operator && $(TESTBED) operator-image target/dist/valkey-operator
+
+bench: setup ## the performance goals
+	SLOW=1 cargo bench
+
+setup:
+	@sh tests/testbed/setup.sh

@@ -1,0 +1,221 @@
+//! A whole life under exactly the release's role: nothing is refused, and no right is left unused.
+//! Never grants the operator anything beyond its manifest.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::slow;
+use crate::stage::LIMIT;
+use crate::stage::Shape;
+use crate::stage::Stage;
+use crate::stage::say;
+use crate::stage::until;
+use crate::testbed::machine::Signal;
+use crate::testbed::operator;
+use crate::testbed::pod::PodName;
+
+const ACCOUNT: &str = "system:serviceaccount:valkey-operator:valkey-operator";
+
+/// The kubelet kills after this; the manifest leaves it at Kubernetes' default.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// `group/resource[/subresource] verb`.
+type Rights = BTreeSet<String>;
+
+#[test]
+fn a_whole_life_needs_the_released_role_and_no_more() {
+    if !slow("a_whole_life_needs_the_released_role_and_no_more") {
+        return;
+    }
+    let stage = Stage::up();
+    let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
+    operator::deploy(&stage.testbed, binary).expect("deployed");
+    live(&stage);
+    stops_gracefully(&stage);
+    passes_away(&stage);
+    let asked = stage.audit(ACCOUNT);
+    let asked: Vec<&Value> = asked
+        .iter()
+        .filter(|event| event["user"]["username"] == ACCOUNT)
+        .collect();
+    let refused: Vec<_> = asked
+        .iter()
+        .filter(|event| event["responseStatus"]["code"] == 403)
+        // A namespace that is going takes no new object; that is no matter of rights.
+        .filter(|event| event["annotations"]["authorization.k8s.io/decision"] != "allow")
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let used: Rights = asked
+        .iter()
+        .map(|event| right_of(&event["objectRef"], event))
+        .collect();
+    let granted = granted(&stage);
+    let unused: Vec<_> = granted.difference(&used).collect();
+    let beyond: Vec<_> = used.difference(&granted).collect();
+    assert!(
+        unused.is_empty() && beyond.is_empty(),
+        "unused: {unused:?}, beyond: {beyond:?}"
+    );
+    say(&format!("{} rights, each of them used", used.len()));
+}
+
+fn right_of(object: &Value, event: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut resource = format!(
+        "{}/{}",
+        text(&object["apiGroup"]),
+        text(&object["resource"])
+    );
+    if let Some(part) = object["subresource"].as_str() {
+        resource = format!("{resource}/{part}");
+    }
+    format!("{resource} {}", text(&event["verb"]))
+}
+
+/// What the role in force says, which is the manifest's.
+fn granted(stage: &Stage) -> Rights {
+    let role = stage.kubectl(["get", "clusterrole", "valkey-operator", "--output", "json"]);
+    let role: Value = serde_json::from_str(&role).expect("JSON");
+    let words = |value: &Value| -> Vec<String> {
+        let words = value.as_array().into_iter().flatten();
+        words
+            .map(|word| word.as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let mut granted = Rights::new();
+    for rule in role["rules"].as_array().expect("rules") {
+        for group in words(&rule["apiGroups"]) {
+            for resource in words(&rule["resources"]) {
+                for verb in words(&rule["verbs"]) {
+                    granted.insert(format!("{group}/{resource} {verb}"));
+                }
+            }
+        }
+    }
+    granted
+}
+
+fn with_acl(hashes: &[&str], annotation: &str) -> Value {
+    json!({
+        "podAnnotations": {"example.com/team": annotation},
+        "acl": [{
+            "username": "app",
+            "passwordHashes": hashes,
+            "permissions": [{"roleRef": "app-readwrite", "keys": [{"pattern": "*"}]}],
+        }],
+    })
+}
+
+/// Bootstrap, edits, and a hand that deletes.
+fn live(stage: &Stage) {
+    let (one, two) = ("1".repeat(64), "2".repeat(64));
+    restricted(stage, "life");
+    stage.apply_cluster_with("life", Shape::USUAL, &with_acl(&[&one], "red"));
+    stage.wait_for_state("life", "Active");
+    stage.apply_cluster_with("life", Shape::USUAL, &with_acl(&[&one, &two], "blue"));
+    until("pods are annotated", LIMIT, || {
+        let pods = stage.list("Pod", "life")?;
+        let team = |pod: &&Value| pod["metadata"]["annotations"]["example.com/team"] != "blue";
+        pods.iter()
+            .find(team)
+            .map_or(Ok(()), |pod| Err(pod["metadata"].to_string()))
+    });
+    until("the ACL file has the new hash", LIMIT, || {
+        let map = stage.get("ConfigMap", "life", "c-acl")?.ok_or("none")?;
+        if map["data"]["users.acl"]
+            .as_str()
+            .is_some_and(|text| text.contains(&two))
+        {
+            Ok(())
+        } else {
+            Err(map.to_string())
+        }
+    });
+    stage.delete("Service", "life", "c");
+    until("the Service is back", LIMIT, || {
+        let service = stage.get("Service", "life", "c")?.ok_or("none")?;
+        let going = !service["metadata"]["deletionTimestamp"].is_null();
+        if going {
+            Err(service.to_string())
+        } else {
+            Ok(())
+        }
+    });
+}
+
+/// The deletion of a cluster, and of a namespace with one in it.
+fn passes_away(stage: &Stage) {
+    stage.delete("ValkeyCluster", "life", "c");
+    stage.wait_until_gone("ValkeyCluster", "life", "c");
+    restricted(stage, "after-life");
+    stage.apply_cluster("after-life", Shape::SMALL);
+    stage.wait_for_state("after-life", "Active");
+    stage.delete("Namespace", "", "after-life");
+    stage.wait_until_gone("Namespace", "", "after-life");
+}
+
+/// Valkey's pods too are to fit the strictest profile.
+fn restricted(stage: &Stage, namespace: &str) {
+    stage.kubectl(["create", "namespace", namespace]);
+    let label = "pod-security.kubernetes.io/enforce=restricted";
+    stage.kubectl(["label", "namespace", namespace, label]);
+}
+
+fn stops_gracefully(stage: &Stage) {
+    let enforced = stage
+        .get("Namespace", "", "valkey-operator")
+        .expect("read")
+        .expect("the release has a namespace");
+    let label = &enforced["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
+    assert_eq!(label, "restricted");
+    let pods = stage.list("Pod", "valkey-operator").expect("listed");
+    let name = pods
+        .first()
+        .and_then(|pod| pod["metadata"]["name"].as_str())
+        .expect("one pod");
+    let pod = PodName {
+        namespace: "valkey-operator",
+        name,
+    };
+    let signalled = stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-operator"), Signal::Terminate);
+    signalled.expect("signalled");
+    let ended = until("the container's end", GRACE, || {
+        let pod = stage
+            .get("Pod", pod.namespace, pod.name)?
+            .ok_or("the pod is gone")?;
+        let status = &pod["status"]["containerStatuses"][0];
+        let ended = [
+            &status["lastState"]["terminated"],
+            &status["state"]["terminated"],
+        ];
+        let ended = ended.into_iter().find(|state| !state.is_null());
+        ended.cloned().ok_or_else(|| status.to_string())
+    });
+    assert_eq!(ended["exitCode"], 0, "{ended}");
+    until("the operator runs again", LIMIT, || {
+        let pod = stage
+            .get("Pod", pod.namespace, pod.name)?
+            .ok_or("the pod is gone")?;
+        let status = &pod["status"]["containerStatuses"][0];
+        if status["ready"] == true && status["restartCount"] == 1 {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    });
+    let log = stage.kubectl(["logs", "--previous", "--namespace", pod.namespace, pod.name]);
+    let messages: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"))
+        .map(|line| line["fields"]["message"].clone())
+        .collect();
+    let position = |text: &str| messages.iter().position(|message| message == text);
+    let (stopping, stopped) = (position("stopping"), position("stopped"));
+    assert!(stopping.is_some() && stopping < stopped, "{log}");
+}

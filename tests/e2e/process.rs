@@ -1,0 +1,279 @@
+//! What the operator's process says and does not say.
+//! Never reads a log by eye: each line is parsed, and secrets are searched for by value.
+
+use std::path::Path;
+use std::process::Command;
+use std::process::Stdio;
+
+use serde_json::Value;
+use serde_json::json;
+use sha2::Digest as _;
+use sha2::Sha256;
+
+use crate::follow::ACTIVATION;
+use crate::follow::Followed;
+use crate::slow;
+use crate::stage::LIMIT;
+use crate::stage::Shape;
+use crate::stage::Stage;
+use crate::stage::say;
+use crate::stage::until;
+use crate::testbed::control::Part;
+use crate::testbed::machine::Signal;
+use crate::testbed::operator;
+use crate::testbed::pod;
+use crate::testbed::pod::PodName;
+
+/// Of the contract's section 9, what a bootstrap and its waits say.
+const PROMISED: &[&str] = &[
+    "creating Pod for node",
+    "creating headless Service",
+    "cluster meet issued",
+    ACTIVATION,
+    "bootstrap blocked: pod cannot be scheduled",
+    "active tick",
+    "ACL reconcile tick",
+    "TLS reconcile tick",
+    "ACL LOAD failed, will retry next tick",
+    "reconcile error, requeuing",
+];
+
+#[test]
+fn an_invalid_setting_ends_the_process_with_a_logged_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_valkey-operator"))
+        .env("DEFAULT_ZONE_SPREAD", "Sometimes")
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the operator's binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let error = lines
+        .iter()
+        .find(|line| line["level"] == "ERROR")
+        .expect("an error is logged");
+    let said = error["fields"].to_string();
+    for word in ["DEFAULT_ZONE_SPREAD", "Sometimes", "bestEffort", "required"] {
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn every_promised_message_is_said_as_a_json_line() {
+    if !slow("every_promised_message_is_said_as_a_json_line") {
+        return;
+    }
+    let stage = Stage::up();
+    let mut operator = Followed::start(&stage.testbed);
+    let nowhere = json!({"placement": {"nodeSelector": {"no-node": "has-this"}}});
+    stage.apply_cluster_with("blocked", Shape::SMALL, &nowhere);
+    stage.apply_cluster("talk", Shape::USUAL);
+    let mut lines = Vec::new();
+    hear(&mut operator, &mut lines, "the first tick", |line| {
+        line["fields"]["message"] == "active tick"
+    });
+    // A process that hangs cannot load its ACLs; an API server that is gone fails a tick.
+    let nodes = stage.list("ValkeyNode", "talk").expect("listed");
+    let name = nodes
+        .first()
+        .and_then(|node| node["metadata"]["name"].as_str())
+        .expect("a node");
+    let pod = PodName {
+        namespace: "talk",
+        name,
+    };
+    stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-server"), Signal::Stop)
+        .expect("stopped");
+    hear(&mut operator, &mut lines, "a failed ACL LOAD", |line| {
+        line["fields"]["message"] == "ACL LOAD failed, will retry next tick"
+    });
+    stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-server"), Signal::Continue)
+        .expect("continued");
+    stage.apply_cluster("later", Shape::SMALL);
+    hear(&mut operator, &mut lines, "a node", |line| {
+        line["fields"]["message"] == "node created" && line["fields"]["namespace"] == "later"
+    });
+    stage.testbed.kill(Part::ApiServer).expect("killed");
+    hear(&mut operator, &mut lines, "a failed tick", |line| {
+        line["fields"]["message"] == "reconcile error, requeuing"
+    });
+    stage
+        .testbed
+        .start_again(Part::ApiServer)
+        .expect("started again");
+    hear(&mut operator, &mut lines, "activation", |line| {
+        line["fields"]["message"] == ACTIVATION && line["fields"]["namespace"] == "later"
+    });
+    for promised in PROMISED {
+        assert!(
+            lines
+                .iter()
+                .any(|line| line["fields"]["message"] == *promised),
+            "{promised}"
+        );
+    }
+    lines.iter().for_each(check_line);
+    say(&format!("{} lines, each well formed", lines.len()));
+}
+
+fn hear(
+    operator: &mut Followed,
+    lines: &mut Vec<Value>,
+    what: &str,
+    mut is_it: impl FnMut(&Value) -> bool,
+) {
+    operator.listen(what, LIMIT, |said| {
+        lines.push(said.0.clone());
+        is_it(&said.0).then_some(())
+    });
+}
+
+fn check_line(line: &Value) {
+    let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    let whole = ["timestamp", "level", "target"]
+        .iter()
+        .all(|field| text(&line[field]));
+    assert!(whole && text(&line["fields"]["message"]), "{line}");
+    let target = line["target"].as_str().unwrap_or_default();
+    let of_a_tick = matches!(
+        target,
+        "operator::controller::cluster" | "operator::controller::node"
+    );
+    if of_a_tick {
+        assert!(
+            text(&line["fields"]["cluster_name"]) && text(&line["fields"]["namespace"]),
+            "{line}"
+        );
+    }
+    if of_a_tick || target == "operator::controller" {
+        let reference = line["span"]["object.ref"].as_str().unwrap_or_default();
+        assert!(
+            reference.starts_with("Valkey"),
+            "no object reference: {line}"
+        );
+    }
+}
+
+#[test]
+fn no_password_and_no_hash_is_told() {
+    if !slow("no_password_and_no_hash_is_told") {
+        return;
+    }
+    let stage = Stage::up();
+    let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
+    let environment = [("RUST_LOG", "trace")];
+    let mut beside = operator::beside(&stage.testbed, binary, &environment).expect("started");
+    stage.apply_cluster("secret", Shape::USUAL);
+    stage.wait_for_state("secret", "Active");
+    let log = || std::fs::read_to_string(&beside.log).expect("the log can be read");
+    // A pass of the ACL controller speaks to every node.
+    until("an ACL pass after activation", LIMIT, || {
+        let log = log();
+        let active = log.find(ACTIVATION).ok_or("not active")?;
+        log[active..]
+            .find("ACL reconcile tick")
+            .map(drop)
+            .ok_or_else(|| "no pass".to_owned())
+    });
+    let secrets = secrets(&stage);
+    let log = log();
+    assert!(log.contains("\"TRACE\""), "the log is not a trace");
+    check_silent("the log", &log, &secrets.concat());
+    beside.kill();
+    let kinds = "events,valkeyclusters,valkeynodes,pods,services,endpoints,configmaps";
+    let words = ["get", kinds, "--namespace", "secret", "--output", "json"];
+    let objects = stage.kubectl(words);
+    let objects: Value = serde_json::from_str(&objects).expect("JSON");
+    for object in objects["items"].as_array().expect("a list") {
+        let acl = object["metadata"]["name"] == "c-acl";
+        // The hashes belong into users.acl, and there only.
+        let forbidden = if acl {
+            secrets.passwords.clone()
+        } else {
+            secrets.concat()
+        };
+        let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        check_silent(&what, &object.to_string(), &forbidden);
+    }
+    for pod in stage.list("Pod", "secret").expect("listed") {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        let pod = PodName {
+            namespace: "secret",
+            name,
+        };
+        for process in pod::processes(&stage.testbed, &pod).expect("processes") {
+            let arguments = std::fs::read(format!("/proc/{}/cmdline", process.pid));
+            // A probe's process may have ended by now.
+            let arguments = String::from_utf8_lossy(&arguments.unwrap_or_default()).into_owned();
+            check_silent(name, &arguments, &secrets.concat());
+        }
+        let said = stage.kubectl(["logs", "--namespace", "secret", name]);
+        check_silent(&format!("the log of {name}"), &said, &secrets.concat());
+    }
+}
+
+struct Secrets {
+    /// In the clear, and as Secrets write them.
+    passwords: Vec<String>,
+    hashes: Vec<String>,
+}
+
+impl Secrets {
+    fn concat(&self) -> Vec<String> {
+        [&self.passwords[..], &self.hashes[..]].concat()
+    }
+}
+
+fn secrets(stage: &Stage) -> Secrets {
+    let (mut passwords, mut hashes) = (Vec::new(), Vec::new());
+    for key in ["operator-password", "repl-password"] {
+        let template = format!("--output=go-template={{{{index .data \"{key}\" | base64decode}}}}");
+        let words = [
+            "get",
+            "secret",
+            "c-operator-auth",
+            "--namespace",
+            "secret",
+            &template,
+        ];
+        let password = stage.kubectl(words);
+        assert_eq!(password.len(), 128, "a password is 128 characters");
+        let hash = Sha256::digest(password.as_bytes());
+        hashes.push(hash.iter().map(|byte| format!("{byte:02x}")).collect());
+        passwords.push(password);
+        let template = format!("--output=go-template={{{{index .data \"{key}\"}}}}");
+        let words = [
+            "get",
+            "secret",
+            "c-operator-auth",
+            "--namespace",
+            "secret",
+            &template,
+        ];
+        passwords.push(stage.kubectl(words));
+    }
+    Secrets { passwords, hashes }
+}
+
+fn check_silent(what: &str, text: &str, forbidden: &[String]) {
+    let told = forbidden
+        .iter()
+        .find(|secret| text.contains(secret.as_str()));
+    let around = told
+        .and_then(|secret| text.find(secret.as_str()))
+        .unwrap_or_default();
+    let line = text[..around].rfind('\n').map_or(0, |end| end + 1);
+    assert!(
+        told.is_none(),
+        "{what} tells a secret after {:?}",
+        &text[line..around]
+    );
+}
