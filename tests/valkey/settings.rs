@@ -10,7 +10,6 @@ use std::io::Write as _;
 use std::iter;
 use std::net::TcpListener;
 use std::net::TcpStream;
-use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -156,7 +155,12 @@ impl Server {
 
     /// A connection, logged in if a user is named.
     fn connect(&self, login: Option<(&str, &str)>) -> Connection {
-        Connection::open(("127.0.0.1", self.port), login)
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut connection = Connection(BufReader::new(stream));
+        if let Some((user, password)) = login {
+            assert_eq!(connection.call(&["AUTH", user, password]), "OK");
+        }
+        connection
     }
 }
 
@@ -194,21 +198,11 @@ fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
 }
 
 /// A connection that speaks just enough RESP2, byte for byte.
-pub(crate) struct Connection(BufReader<TcpStream>);
+struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    /// A connection, logged in if a user is named.
-    pub(crate) fn open(to: impl ToSocketAddrs, login: Option<(&str, &str)>) -> Self {
-        let stream = TcpStream::connect(to).unwrap();
-        let mut connection = Self(BufReader::new(stream));
-        if let Some((user, password)) = login {
-            assert_eq!(connection.call(&["AUTH", user, password]), "OK");
-        }
-        connection
-    }
-
     /// The reply, arrays joined by line breaks.
-    pub(crate) fn call(&mut self, words: &[&str]) -> String {
+    fn call(&mut self, words: &[&str]) -> String {
         let head = format!("*{}\r\n", words.len());
         let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
         let request = words
