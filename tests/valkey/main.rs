@@ -10,6 +10,7 @@
 
 mod commands;
 mod connections;
+mod nudge;
 mod recordings;
 mod servers;
 mod settings;
