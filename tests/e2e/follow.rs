@@ -79,7 +79,9 @@ pub(crate) struct Followed {
 
 impl Followed {
     pub(crate) fn start(testbed: &Testbed) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_valkey-operator"))
+        // Dies with the test, however that ends.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_valkey-operator")])
             .env("KUBECONFIG", testbed.kubeconfig())
             .env("RUST_LOG", "info")
             .env_remove("DEFAULT_ZONE_SPREAD")
@@ -93,12 +95,18 @@ impl Followed {
         let keep = Arc::clone(&heard);
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
-                keep.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+                keep.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line.clone());
                 // The test may be over and nobody listen any more.
-                if sender.send(line).is_err() {}
+                sender.send(line).ok();
             }
         });
-        Self { child, lines, heard }
+        Self {
+            child,
+            lines,
+            heard,
+        }
     }
 
     /// Listens until a line answers, from where the last listening ended.
@@ -112,8 +120,13 @@ impl Followed {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let line = match self.lines.recv_timeout(left) {
-                Ok(line) => serde_json::from_str(&line).map(Said).expect("each line is JSON"),
-                Err(error) => panic!("{what} did not come in {limit:?}: {error}; {}", self.last_words()),
+                Ok(line) => serde_json::from_str(&line)
+                    .map(Said)
+                    .expect("each line is JSON"),
+                Err(error) => panic!(
+                    "{what} did not come in {limit:?}: {error}; {}",
+                    self.last_words()
+                ),
             };
             if let Some(answer) = answer(&line) {
                 return answer;
@@ -131,8 +144,8 @@ impl Followed {
     /// As the kernel or a power failure would: nothing is finished, nothing is said.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself, which is no different.
-        if self.child.kill().is_err() {}
-        if self.child.wait().is_err() {}
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 
     pub(crate) fn last_words(&self) -> String {
