@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use kube::core::Status;
+
 use crate::act;
 use crate::controller::Error;
 use crate::model::decision::Action;
@@ -109,8 +111,14 @@ impl Rhythm {
     }
 
     /// A conflict is retried at once with a fresh look; all else backs off, whatever wakes it.
+    ///
+    /// A namespace that is going never takes an object again: what is in it is asked for nothing more until its own
+    /// deletion, which no pause holds back.
     pub(super) fn failed(&mut self, error: &Error, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
+        if in_terminating_namespace(error) {
+            return self.hold_back(BACK_OFF_MAX, now);
+        }
         let pause = doubled(POLL_MIN, self.failures - 1, BACK_OFF_MAX);
         if is_conflict(error) && self.failures == 1 {
             return Duration::ZERO;
@@ -181,10 +189,25 @@ fn longest_wait(why: &Why) -> Duration {
 }
 
 fn is_conflict(error: &Error) -> bool {
+    refusal(error).is_some_and(|status| status.code == 409)
+}
+
+fn in_terminating_namespace(error: &Error) -> bool {
+    let details = refusal(error).and_then(|status| status.details.as_ref());
+    let mut causes = details.into_iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// What the API server had against a write.
+fn refusal(error: &Error) -> Option<&Status> {
     let Error::Act(act::Error::Write { source, .. }) = error else {
-        return false;
+        return None;
     };
-    matches!(&**source, kube::Error::Api(status) if status.code == 409)
+    if let kube::Error::Api(status) = &**source {
+        Some(status)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +246,25 @@ mod tests {
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);
         rhythm.idled();
         assert!(rhythm.pause_left(now).is_zero());
+    }
+
+    #[test]
+    fn a_namespace_that_is_going_is_left_alone() {
+        let (mut rhythm, now) = (Rhythm::default(), Instant::now());
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": 403,
+            "reason": "Forbidden",
+            "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+        }))
+        .unwrap();
+        let refused = Error::Act(act::Error::Write {
+            verb: "create",
+            kind: "Pod",
+            name: "p".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        });
+        assert_eq!(rhythm.failed(&refused, now), BACK_OFF_MAX);
+        assert_eq!(rhythm.pause_left(now), BACK_OFF_MAX);
     }
 
     #[test]

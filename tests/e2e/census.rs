@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The ValkeyNodes and pods of one namespace through all time.
+/// The nodes and pods of one namespace through all time.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     /// Every ValkeyNode that was ever made.

@@ -18,7 +18,7 @@ use crate::stage::say;
 use crate::stage::until;
 
 /// The promise for a namespace; its own polling deadline is more generous.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(60);
+const NAMESPACE_LIMIT: Duration = Duration::from_mins(1);
 
 const ROUNDS: u32 = 10;
 

@@ -79,7 +79,9 @@ pub(crate) struct Followed {
 
 impl Followed {
     pub(crate) fn start(testbed: &Testbed) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_valkey-operator"))
+        // Dies with the test, however that ends.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_valkey-operator")])
             .env("KUBECONFIG", testbed.kubeconfig())
             .env("RUST_LOG", "info")
             .env_remove("DEFAULT_ZONE_SPREAD")
@@ -97,7 +99,7 @@ impl Followed {
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(line.clone());
                 // The test may be over and nobody listen any more.
-                if sender.send(line).is_err() {}
+                sender.send(line).ok();
             }
         });
         Self {
@@ -142,8 +144,8 @@ impl Followed {
     /// As the kernel or a power failure would: nothing is finished, nothing is said.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself, which is no different.
-        if self.child.kill().is_err() {}
-        if self.child.wait().is_err() {}
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 
     pub(crate) fn last_words(&self) -> String {

@@ -21,14 +21,15 @@ const STRIDE: usize = 4;
 /// A bootstrap of 3x1 is under way for at least so long.
 const UNDER_WAY_MS: u64 = 5000;
 
-const RANDOM_RUNS: usize = 20;
+/// With `ALL=1`, and without.
+const RANDOM_RUNS: (usize, usize) = (20, 5);
 
 #[test]
 fn killed_after_each_write_the_next_operator_finishes() {
     if !slow("killed_after_each_write_the_next_operator_finishes") {
         return;
     }
-    let all = std::env::var("ALL").is_ok_and(|value| value == "1");
+    let all = all();
     let stage = Stage::up();
     let mut operator = Followed::start(&stage.testbed);
     let writes = writes_of_a_bootstrap(&stage, &mut operator);
@@ -71,9 +72,10 @@ fn killed_at_random_moments_the_next_operator_finishes() {
     say(&format!("SEED={seed}"));
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let stage = Stage::up();
+    let runs = if all() { RANDOM_RUNS.0 } else { RANDOM_RUNS.1 };
     let mut kills = 0;
     let mut operator = Followed::start(&stage.testbed);
-    for run in 1..=RANDOM_RUNS {
+    for run in 1..=runs {
         let namespace = format!("moment-{run}");
         stage.apply_cluster(&namespace, Shape::USUAL);
         let start = Instant::now();
@@ -91,8 +93,16 @@ fn killed_at_random_moments_the_next_operator_finishes() {
             start.elapsed().as_secs_f32()
         ));
     }
-    say(&format!("{RANDOM_RUNS} runs, {kills} kills"));
+    say(&format!(
+        "{runs} runs (ALL=1: {}), {kills} kills",
+        RANDOM_RUNS.0
+    ));
     assert_all_gone(&stage, &operator);
+}
+
+/// Whether everything is to be tried, however long it takes.
+fn all() -> bool {
+    std::env::var("ALL").is_ok_and(|value| value == "1")
 }
 
 /// How many writes an undisturbed bootstrap has.

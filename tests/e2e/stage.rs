@@ -27,7 +27,7 @@ use crate::testbed::Testbed;
 use crate::testbed::operator;
 
 /// A 3x1 cluster takes 5 s on two idle cores; the rest is a machine under load.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(100);
