@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde_json::Value;
 use serde_json::json;
@@ -27,7 +26,12 @@ const SHAPES: [Wanted<'static>; 6] = [
 ];
 
 const fn shape(name: &'static str, shards: usize, replicas: usize) -> Wanted<'static> {
-    Wanted { namespace: "shapes", name, shards, replicas }
+    Wanted {
+        namespace: "shapes",
+        name,
+        shards,
+        replicas,
+    }
 }
 
 #[test]
@@ -37,10 +41,17 @@ fn clusters_of_every_shape_in_one_namespace_become_active_and_serve() {
     }
     let world = World::up();
     world.namespace("shapes");
-    let placement = json!({"placement": {"zones": ["a", "b", "c"]}, "podAnnotations": {"team": "x"}});
-    let manifests: Vec<Value> = SHAPES.iter().map(|shape| shape.manifest(&placement)).collect();
+    let placement =
+        json!({"placement": {"zones": ["a", "b", "c"]}, "podAnnotations": {"team": "x"}});
+    let manifests: Vec<Value> = SHAPES
+        .iter()
+        .map(|shape| shape.manifest(&placement))
+        .collect();
     world.apply_all(&manifests);
-    let formed: Vec<Formed> = SHAPES.iter().map(|shape| world.wait_until_formed(shape)).collect();
+    let formed: Vec<Formed> = SHAPES
+        .iter()
+        .map(|shape| world.wait_until_formed(shape))
+        .collect();
     for (wanted, formed) in SHAPES.iter().zip(&formed) {
         spread_over_hosts(wanted, formed);
         for pod in &formed.pods {
@@ -62,41 +73,71 @@ fn clusters_of_one_name_never_mix() {
     let world = World::up();
     let wanted = ["left", "right"].map(|namespace| {
         world.namespace(namespace);
-        Wanted { namespace, name: "c", shards: 3, replicas: 1 }
+        Wanted {
+            namespace,
+            name: "c",
+            shards: 3,
+            replicas: 1,
+        }
     });
     world.apply_all(&wanted.map(|wanted| wanted.manifest(&json!({}))));
     let [left, right] = wanted.map(|wanted| world.wait_until_formed(&wanted));
     // Each table held exactly its own members' ids; so it is enough that no member is in both.
     assert!(left.ids().is_disjoint(&right.ids()), "{left:?} {right:?}");
-    let write = world.valkey_cli(&["-c", "-h", "c.left.svc.cluster.local", "SET", "side", "left"], "");
+    let write = world.valkey_cli(
+        &[
+            "-c",
+            "-h",
+            "c.left.svc.cluster.local",
+            "SET",
+            "side",
+            "left",
+        ],
+        "",
+    );
     assert_eq!(write.expect("written").trim(), "OK");
-    let read = world.valkey_cli(&["-c", "-h", "c.right.svc.cluster.local", "GET", "side"], "");
+    let read = world.valkey_cli(
+        &["-c", "-h", "c.right.svc.cluster.local", "GET", "side"],
+        "",
+    );
     assert_eq!(read.expect("read").trim(), "");
 }
 
 /// Ten thousand keys through a client that follows redirections, with the Service as its seed.
 fn serves(world: &World, wanted: &Wanted<'_>) {
     let host = format!("{}.{}.svc.cluster.local", wanted.name, wanted.namespace);
-    let (mut writes, mut reads) = (String::new(), String::new());
-    for key in 0..KEYS {
-        // Writing to a String does not fail.
-        if writeln!(writes, "SET key:{key} value:{key}").is_err() {}
-        if writeln!(reads, "GET key:{key}").is_err() {}
-    }
+    let lines = |line: fn(usize) -> String| (0..KEYS).map(line).collect::<String>();
+    let writes = lines(|key| format!("SET key:{key} value:{key}\n"));
+    let reads = lines(|key| format!("GET key:{key}\n"));
     let words = ["-c", "-h", &host];
     let written = world.valkey_cli(&words, &writes).expect("written");
     let refused = written.lines().find(|line| *line != "OK");
     assert_eq!(refused, None, "a write to {wanted:?} was refused");
     assert_eq!(written.lines().count(), KEYS);
     let read = world.valkey_cli(&words, &reads).expect("read");
-    let mut wrong = read.lines().enumerate().filter(|(key, value)| *value != format!("value:{key}"));
-    assert_eq!(wrong.next(), None, "a key of {wanted:?} reads otherwise than it was written");
+    let mut wrong = read
+        .lines()
+        .enumerate()
+        .filter(|(key, value)| *value != format!("value:{key}"));
+    assert_eq!(
+        wrong.next(),
+        None,
+        "a key of {wanted:?} reads otherwise than it was written"
+    );
     assert_eq!(read.lines().count(), KEYS);
-    let held = world.wait_until_formed(wanted).members.into_iter().map(|member| {
-        let size = world.ask(&member.ip, "DBSIZE\n").expect("answered");
-        size.trim().parse::<usize>().expect("a number")
-    });
-    assert_eq!(held.sum::<usize>(), KEYS * (1 + wanted.replicas), "each copy holds every key");
+    let held = world
+        .wait_until_formed(wanted)
+        .members
+        .into_iter()
+        .map(|member| {
+            let size = world.ask(&member.ip, "DBSIZE\n").expect("answered");
+            size.trim().parse::<usize>().expect("a number")
+        });
+    assert_eq!(
+        held.sum::<usize>(),
+        KEYS * (1 + wanted.replicas),
+        "each copy holds every key"
+    );
     say(&format!("{} served {KEYS} keys", wanted.name));
 }
 
@@ -120,12 +161,26 @@ fn pod_is_as_promised(wanted: &Wanted<'_>, pod: &Value) {
     let same = |what: &str, is: &Value, should: Value| assert_eq!(*is, should, "{what} of {name}");
     same("hostname", &spec["hostname"], json!(name));
     same("subdomain", &spec["subdomain"], json!(wanted.name));
-    let suffix = name.strip_prefix(wanted.name).and_then(|rest| rest.strip_prefix('-'));
-    let hex = suffix.is_some_and(|hex| hex.len() == 5 && hex.bytes().all(|c| c.is_ascii_hexdigit()));
-    assert!(hex, "{name} is not the cluster's name and five hex characters");
+    let suffix = name
+        .strip_prefix(wanted.name)
+        .and_then(|rest| rest.strip_prefix('-'));
+    let hex =
+        suffix.is_some_and(|hex| hex.len() == 5 && hex.bytes().all(|c| c.is_ascii_hexdigit()));
+    assert!(
+        hex,
+        "{name} is not the cluster's name and five hex characters"
+    );
     let labels = &metadata["labels"];
-    same("name label", &labels["app.kubernetes.io/name"], json!("valkey"));
-    same("instance label", &labels["app.kubernetes.io/instance"], json!(wanted.name));
+    same(
+        "name label",
+        &labels["app.kubernetes.io/name"],
+        json!("valkey"),
+    );
+    same(
+        "instance label",
+        &labels["app.kubernetes.io/instance"],
+        json!(wanted.name),
+    );
     same("annotation", &metadata["annotations"]["team"], json!("x"));
     let owner = &metadata["ownerReferences"];
     same("owner", &owner[0]["kind"], json!("ValkeyNode"));
@@ -139,32 +194,66 @@ fn pod_is_as_promised(wanted: &Wanted<'_>, pod: &Value) {
     same("group", &security["fsGroup"], json!(999));
     same("non-root", &security["runAsNonRoot"], json!(true));
     let grace = spec["terminationGracePeriodSeconds"].as_u64();
-    assert!(grace.is_some_and(|seconds| seconds > 10), "{name} has no time to hand over: {grace:?}");
+    assert!(
+        grace.is_some_and(|seconds| seconds > 10),
+        "{name} has no time to hand over: {grace:?}"
+    );
     let arm = json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"});
-    assert!(spec["tolerations"].as_array().is_some_and(|all| all.contains(&arm)), "{name}");
-    same("containers", &json!(spec["containers"].as_array().map(Vec::len)), json!(1));
+    assert!(
+        spec["tolerations"]
+            .as_array()
+            .is_some_and(|all| all.contains(&arm)),
+        "{name}"
+    );
+    same(
+        "containers",
+        &json!(spec["containers"].as_array().map(Vec::len)),
+        json!(1),
+    );
     container_is_as_promised(name, &spec["containers"][0]);
     volumes_are_as_promised(wanted, name, spec);
     let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let zones = &terms["nodeSelectorTerms"][0]["matchExpressions"][0];
-    same("zones", zones, json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b", "c"]}));
+    same(
+        "zones",
+        zones,
+        json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a", "b", "c"]}),
+    );
     spread_is_as_promised(wanted, name, pod);
 }
 
 /// By host and by zone, among the pods of this cluster's shard only.
 fn spread_is_as_promised(wanted: &Wanted<'_>, name: &str, pod: &Value) {
-    let constraints = pod["spec"]["topologySpreadConstraints"].as_array().expect("constraints");
-    let keys: Vec<_> = constraints.iter().map(|one| one["topologyKey"].as_str()).collect();
-    assert_eq!(keys, [Some("kubernetes.io/hostname"), Some("topology.kubernetes.io/zone")], "{name}");
+    let constraints = pod["spec"]["topologySpreadConstraints"]
+        .as_array()
+        .expect("constraints");
+    let keys: Vec<_> = constraints
+        .iter()
+        .map(|one| one["topologyKey"].as_str())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            Some("kubernetes.io/hostname"),
+            Some("topology.kubernetes.io/zone")
+        ],
+        "{name}"
+    );
     let labels = pod["metadata"]["labels"].as_object().expect("labels");
     for constraint in constraints {
         assert_eq!(constraint["maxSkew"], 1, "{name}");
         assert_eq!(constraint["whenUnsatisfiable"], "ScheduleAnyway", "{name}");
         let selector = &constraint["labelSelector"]["matchLabels"];
         assert_eq!(selector["app.kubernetes.io/instance"], wanted.name);
-        assert_eq!(selector["valkey.gomomento.com/shard-index"], labels["valkey.gomomento.com/shard-index"]);
+        assert_eq!(
+            selector["valkey.gomomento.com/shard-index"],
+            labels["valkey.gomomento.com/shard-index"]
+        );
         let mut others = selector.as_object().expect("labels").iter();
-        assert!(others.all(|(key, value)| labels.get(key) == Some(value)), "{name} counts itself");
+        assert!(
+            others.all(|(key, value)| labels.get(key) == Some(value)),
+            "{name} counts itself"
+        );
     }
 }
 
@@ -172,35 +261,73 @@ fn container_is_as_promised(name: &str, container: &Value) {
     let same = |what: &str, is: &Value, should: Value| assert_eq!(*is, should, "{what} of {name}");
     same("image", &container["image"], json!("valkey/valkey:9.1.2"));
     let amounts = json!({"cpu": "50m", "memory": "64Mi"});
-    same("resources", &container["resources"], json!({"limits": amounts, "requests": amounts}));
+    same(
+        "resources",
+        &container["resources"],
+        json!({"limits": amounts, "requests": amounts}),
+    );
     let probe = &container["livenessProbe"];
     same("period", &probe["periodSeconds"], json!(10));
     same("timeout", &probe["timeoutSeconds"], json!(5));
     same("failures", &probe["failureThreshold"], json!(6));
     let command = probe["exec"]["command"].to_string();
-    assert!(command.contains("_momento_repl") && command.contains("ping"), "{command}");
+    assert!(
+        command.contains("_momento_repl") && command.contains("ping"),
+        "{command}"
+    );
     same("readiness", &container["readinessProbe"], Value::Null);
-    same("escalation", &container["securityContext"]["allowPrivilegeEscalation"], json!(false));
-    same("capabilities", &container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    same(
+        "escalation",
+        &container["securityContext"]["allowPrivilegeEscalation"],
+        json!(false),
+    );
+    same(
+        "capabilities",
+        &container["securityContext"]["capabilities"]["drop"],
+        json!(["ALL"]),
+    );
     let mounts = container["volumeMounts"].as_array().expect("mounts");
     for path in ["/var/lib/valkey", "/etc/valkey/acl"] {
-        let trimmed = |mount: &Value| mount["mountPath"].as_str().map(|path| path.trim_end_matches('/').to_owned());
-        assert!(mounts.iter().any(|mount| trimmed(mount).as_deref() == Some(path)), "{path}: {mounts:?}");
+        let trimmed = |mount: &Value| {
+            mount["mountPath"]
+                .as_str()
+                .map(|path| path.trim_end_matches('/').to_owned())
+        };
+        assert!(
+            mounts
+                .iter()
+                .any(|mount| trimmed(mount).as_deref() == Some(path)),
+            "{path}: {mounts:?}"
+        );
     }
 }
 
 fn volumes_are_as_promised(wanted: &Wanted<'_>, name: &str, spec: &Value) {
     let volumes = spec["volumes"].as_array().expect("volumes");
-    let of = |kind: &str| volumes.iter().filter(|volume| !volume[kind].is_null()).collect::<Vec<_>>();
+    let of = |kind: &str| {
+        volumes
+            .iter()
+            .filter(|volume| !volume[kind].is_null())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(of("emptyDir").len(), 1, "{name}");
     assert_eq!(of("persistentVolumeClaim").len(), 0, "{name}");
-    let maps: BTreeSet<_> = of("configMap").iter().map(|volume| volume["configMap"]["name"].clone().to_string()).collect();
-    let wanted_maps = [format!("\"{name}-config\""), format!("\"{}-acl\"", wanted.name)];
+    let maps: BTreeSet<_> = of("configMap")
+        .iter()
+        .map(|volume| volume["configMap"]["name"].clone().to_string())
+        .collect();
+    let wanted_maps = [
+        format!("\"{name}-config\""),
+        format!("\"{}-acl\"", wanted.name),
+    ];
     assert_eq!(maps, BTreeSet::from(wanted_maps));
     let secrets = of("secret");
     assert_eq!(secrets.len(), 1, "{name}");
     let secret = &secrets[0]["secret"];
-    assert_eq!(secret["secretName"], format!("{}-operator-auth", wanted.name));
+    assert_eq!(
+        secret["secretName"],
+        format!("{}-operator-auth", wanted.name)
+    );
     let keys = secret["items"].as_array().expect("items");
     assert_eq!(keys.len(), 1, "one key alone is mounted");
     assert_eq!(keys[0]["key"], "primaryauth.conf");
@@ -208,29 +335,53 @@ fn volumes_are_as_promised(wanted: &Wanted<'_>, name: &str, spec: &Value) {
 
 fn services_are_as_promised(world: &World) {
     for wanted in &SHAPES {
-        let service = world.stage.get("Service", "shapes", wanted.name).expect("read").expect("a Service");
+        let service = world
+            .stage
+            .get("Service", "shapes", wanted.name)
+            .expect("read")
+            .expect("a Service");
         let spec = &service["spec"];
         assert_eq!(spec["clusterIP"], "None");
         assert_eq!(spec["publishNotReadyAddresses"], true);
         let ports = spec["ports"].as_array().expect("ports").iter();
-        let ports: Vec<_> = ports.map(|port| (port["name"].clone(), port["port"].clone())).collect();
-        assert_eq!(ports, [(json!("valkey"), json!(6379)), (json!("valkey-bus"), json!(16379))]);
+        let ports: Vec<_> = ports
+            .map(|port| (port["name"].clone(), port["port"].clone()))
+            .collect();
+        assert_eq!(
+            ports,
+            [
+                (json!("valkey"), json!(6379)),
+                (json!("valkey-bus"), json!(16379))
+            ]
+        );
     }
 }
 
 /// `kubectl get` as a person sees it, without ages.
 fn columns(world: &World, formed: &[Formed]) {
     let table = |words: &[&str]| {
-        let text = world.stage.testbed.kubectl(["get"].iter().chain(words)).expect("kubectl get");
-        let lines = text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect());
+        let text = world
+            .stage
+            .testbed
+            .kubectl(["get"].iter().chain(words))
+            .expect("kubectl get");
+        let lines = text
+            .lines()
+            .map(|line| line.split_whitespace().map(str::to_owned).collect());
         lines.collect::<Vec<Vec<String>>>()
     };
     let in_shapes = "--namespace=shapes";
     let clusters = table(&["valkeyclusters", in_shapes]);
-    assert_eq!(clusters[0][..5], ["NAME", "CONFIG", "SHARDS", "REPLICAS", "STATE"]);
+    assert_eq!(
+        clusters[0][..5],
+        ["NAME", "CONFIG", "SHARDS", "REPLICAS", "STATE"]
+    );
     for (row, wanted) in clusters[1..].iter().zip(&SHAPES) {
         let (shards, replicas) = (wanted.shards.to_string(), wanted.replicas.to_string());
-        assert_eq!(row[..5], [wanted.name, "standard", &shards, &replicas, "Active"]);
+        assert_eq!(
+            row[..5],
+            [wanted.name, "standard", &shards, &replicas, "Active"]
+        );
     }
     assert_eq!(clusters.len(), 1 + SHAPES.len());
     let nodes = table(&["valkeynodes", in_shapes]);
@@ -239,10 +390,16 @@ fn columns(world: &World, formed: &[Formed]) {
         let (cluster, _) = row[0].rsplit_once('-').expect("a node's name");
         assert_eq!(row[1..4], [cluster, "valkey/valkey:9.1.2", "Active"]);
     }
-    assert_eq!(nodes.len() - 1, formed.iter().map(|formed| formed.pods.len()).sum::<usize>());
+    assert_eq!(
+        nodes.len() - 1,
+        formed.iter().map(|formed| formed.pods.len()).sum::<usize>()
+    );
     let images = table(&["valkeyimages"]);
     assert_eq!(images[0][..4], ["NAME", "REPOSITORY", "TAG", "VERSION"]);
-    assert_eq!(images[1][..4], ["valkey-9", "valkey/valkey", "9.1.2", "9.1.2"]);
+    assert_eq!(
+        images[1][..4],
+        ["valkey-9", "valkey/valkey", "9.1.2", "9.1.2"]
+    );
     let child = json!({
         "apiVersion": "valkey.gomomento.com/v1alpha1",
         "kind": "ValkeyConfig",

@@ -15,10 +15,10 @@ use crate::world::Wanted;
 use crate::world::World;
 
 /// Six passes of the ACL controller, which is the slowest of all that repeats.
-const IDLE: Duration = Duration::from_secs(180);
+const IDLE: Duration = Duration::from_mins(3);
 
 /// With `LONG=1`, as the first release is judged by.
-const IDLE_LONG: Duration = Duration::from_secs(300);
+const IDLE_LONG: Duration = Duration::from_mins(5);
 
 /// The looks of the operator, its logins, the kubelet's probe, and what a replica tells its primary.
 const HARMLESS: &[&str] = &[
@@ -44,16 +44,28 @@ fn an_idle_cluster_is_written_to_by_nobody() {
     }
     let world = World::up();
     world.namespace("idle");
-    let wanted = Wanted { namespace: "idle", name: "c", shards: 3, replicas: 1 };
+    let wanted = Wanted {
+        namespace: "idle",
+        name: "c",
+        shards: 3,
+        replicas: 1,
+    };
     world.apply_all(&[wanted.manifest(&json!({}))]);
     let formed = world.wait_until_formed(&wanted);
     // What activation still started is over once an Active tick was followed by another.
     world.until("two active ticks", "idle", || {
         let ticks = count(&world, "active tick")?;
-        if ticks >= 2 { Ok(()) } else { Err(format!("{ticks}")) }
+        if ticks >= 2 {
+            Ok(())
+        } else {
+            Err(format!("{ticks}"))
+        }
     });
     let written = writes(&world);
-    assert!(!written.is_empty(), "the audit log knows nothing of the bootstrap");
+    assert!(
+        !written.is_empty(),
+        "the audit log knows nothing of the bootstrap"
+    );
     let commands = statistics(&world, &formed);
     let said = ["active tick", "ACL reconcile tick", "TLS reconcile tick"];
     let heartbeats = said.map(|message| count(&world, message).expect("a log"));
@@ -65,12 +77,17 @@ fn an_idle_cluster_is_written_to_by_nobody() {
     let since = writes(&world).split_off(written.len());
     assert_eq!(since, Vec::<String>::new(), "written while idle");
     for (ip, before, after) in zip(&commands, &statistics(&world, &formed)) {
-        let grown = after.iter().filter(|(command, calls)| before.get(*command) != Some(*calls));
+        let grown = after
+            .iter()
+            .filter(|(command, calls)| before.get(*command) != Some(*calls));
         let names: Vec<&str> = grown.map(|(command, _)| command.as_str()).collect();
         let harmful = names.iter().find(|command| !HARMLESS.contains(command));
         assert_eq!(harmful, None, "sent to {ip} while idle, of {names:?}");
         for look in ["cluster|nodes", "acl|load"] {
-            assert!(names.contains(&look), "{ip} was not even looked at: {names:?}");
+            assert!(
+                names.contains(&look),
+                "{ip} was not even looked at: {names:?}"
+            );
         }
     }
     for (message, before) in said.iter().zip(heartbeats) {
@@ -82,7 +99,10 @@ fn an_idle_cluster_is_written_to_by_nobody() {
 
 fn count(world: &World, message: &str) -> Result<usize, String> {
     let log = world.log()?;
-    Ok(log.iter().filter(|line| line["fields"]["message"] == message).count())
+    Ok(log
+        .iter()
+        .filter(|line| line["fields"]["message"] == message)
+        .count())
 }
 
 /// What the operator asked the API server to change, in its order.
@@ -94,7 +114,12 @@ fn writes(world: &World) -> Vec<String> {
         !["get", "list", "watch"].contains(&verb)
     };
     let told = |event: &Value| format!("{} {}", event["verb"], event["requestURI"]);
-    events.iter().filter(by_operator).filter(is_write).map(told).collect()
+    events
+        .iter()
+        .filter(by_operator)
+        .filter(is_write)
+        .map(told)
+        .collect()
 }
 
 type Calls = BTreeMap<String, u64>;
@@ -103,7 +128,9 @@ type Calls = BTreeMap<String, u64>;
 fn statistics(world: &World, formed: &Formed) -> BTreeMap<String, Calls> {
     let of = |ip: &str| -> Calls {
         let text = world.ask(ip, "INFO commandstats\n").expect("answered");
-        let lines = text.lines().filter_map(|line| line.strip_prefix("cmdstat_"));
+        let lines = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_"));
         lines
             .map(|line| {
                 let (command, rest) = line.split_once(":calls=").expect("a command and its calls");
@@ -112,12 +139,18 @@ fn statistics(world: &World, formed: &Formed) -> BTreeMap<String, Calls> {
             })
             .collect()
     };
-    formed.members.iter().map(|member| (member.ip.clone(), of(&member.ip))).collect()
+    formed
+        .members
+        .iter()
+        .map(|member| (member.ip.clone(), of(&member.ip)))
+        .collect()
 }
 
 fn zip<'a>(
     before: &'a BTreeMap<String, Calls>,
     after: &'a BTreeMap<String, Calls>,
 ) -> impl Iterator<Item = (&'a str, &'a Calls, &'a Calls)> {
-    before.iter().map(|(ip, calls)| (ip.as_str(), calls, after.get(ip).expect("the same nodes")))
+    before
+        .iter()
+        .map(|(ip, calls)| (ip.as_str(), calls, after.get(ip).expect("the same nodes")))
 }

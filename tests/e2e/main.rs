@@ -1,6 +1,10 @@
 //! What only a real Kubernetes can show: slow, so each runs only where SLOW=1 asks for it.
 //! Never judges what a faster suite can judge.
-#![expect(clippy::expect_used, reason = "a test that cannot go on says so and ends")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says so and ends"
+)]
 
 #[path = "../testbed/lib.rs"]
 mod testbed;

@@ -48,90 +48,117 @@ struct Waiting {
     remedy: Vec<Value>,
 }
 
-fn waits_for_the_menu() -> Vec<Waiting> {
-    let hash = "0".repeat(64);
+impl Waiting {
+    fn new(name: &'static str, more: Value, reason: &str) -> Self {
+        Self {
+            name,
+            more,
+            before: Vec::new(),
+            reason: reason.to_owned(),
+            remedy: Vec::new(),
+        }
+    }
+
+    fn before(mut self, object: Value) -> Self {
+        self.before.push(object);
+        self
+    }
+
+    fn remedy(mut self, object: Value) -> Self {
+        self.remedy.push(object);
+        self
+    }
+}
+
+fn config_ref(name: &str) -> Value {
+    json!({"configRef": name})
+}
+
+/// Something that is named is not there.
+fn waits_for_what_is_missing() -> Vec<Waiting> {
+    let image = json!({"imageRef": "valkey-9"});
+    let published = json!({"repository": "valkey/valkey", "tag": "9.1.2", "version": "9.1.2"});
+    let orphan = json!({"imageRef": "valkey-9", "baseRef": "parent"});
+    vec![
+        Waiting::new(
+            "no-config",
+            config_ref("later"),
+            r#"ValkeyConfig "later" not found"#,
+        )
+        .remedy(config("later", &image)),
+        Waiting::new(
+            "no-base",
+            config_ref("orphan"),
+            r#"ValkeyConfig "parent" not found"#,
+        )
+        .before(config("orphan", &orphan))
+        .remedy(config("parent", &json!({}))),
+        Waiting::new(
+            "no-image",
+            config_ref("unimaged"),
+            r#"ValkeyImage "unpublished" not found"#,
+        )
+        .before(config("unimaged", &json!({"imageRef": "unpublished"})))
+        .remedy(menu("ValkeyImage", "unpublished", &published)),
+        Waiting::new(
+            "no-image-ref",
+            config_ref("bare"),
+            r#"no image_ref in config chain ending at "root""#,
+        )
+        .before(config("bare", &json!({"baseRef": "root"})))
+        .before(config("root", &json!({})))
+        .remedy(config("root", &image)),
+    ]
+}
+
+/// The first config that is one too many, and a circle.
+fn waits_for_a_shorter_chain() -> Vec<Waiting> {
+    let too_deep = "config inheritance depth exceeds 10 (cycle?)";
+    let image = json!({"imageRef": "valkey-9"});
+    let name = |index: usize| format!("deep-{index}");
+    let last = config(&name(DEPTH_MAX + 1), &image);
+    let links =
+        (1..=DEPTH_MAX).map(|index| config(&name(index), &json!({"baseRef": name(index + 1)})));
+    let deep = Waiting::new("too-deep", config_ref(&name(1)), too_deep)
+        .before(last)
+        .remedy(config(&name(DEPTH_MAX), &image));
+    let snake = json!({"imageRef": "valkey-9", "baseRef": "tail"});
+    vec![
+        links.fold(deep, Waiting::before),
+        Waiting::new("cycle", config_ref("snake"), too_deep)
+            .before(config("snake", &snake))
+            .before(config("tail", &json!({"baseRef": "snake"})))
+            .remedy(config("tail", &image)),
+    ]
+}
+
+/// Bindings that cannot be written down.
+fn waits_for_bindings() -> Vec<Waiting> {
     let binding = |role: &str| {
         let permission = json!({"roleRef": role, "keys": [{"pattern": "*"}]});
+        let hash = "0".repeat(64);
         json!([{"username": "app", "passwordHashes": [hash], "permissions": [permission]}])
     };
-    let link = |index: usize| {
-        let base = json!({"baseRef": format!("deep-{}", index + 1)});
-        config(&format!("deep-{index}"), &base)
-    };
-    let too_deep = "config inheritance depth exceeds 10 (cycle?)".to_owned();
-    let waiting = |name, more, before: &[Value], reason: &str, remedy: &[Value]| Waiting {
-        name,
-        more,
-        before: before.to_vec(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_vec(),
-    };
-    let mut deep: Vec<Value> = (1..=DEPTH_MAX).map(link).collect();
-    deep.push(config(&format!("deep-{}", DEPTH_MAX + 1), &json!({"imageRef": "valkey-9"})));
+    let bound = binding("app-readwrite");
+    let twice = json!({"configRef": "bound", "acl": bound});
+    let role = json!({"categories": [{"name": "read", "access": "allow"}]});
     vec![
-        waiting(
-            "no-config",
-            json!({"configRef": "later"}),
-            &[],
-            "ValkeyConfig \"later\" not found",
-            &[config("later", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
-            "no-base",
-            json!({"configRef": "orphan"}),
-            &[config("orphan", &json!({"imageRef": "valkey-9", "baseRef": "parent"}))],
-            "ValkeyConfig \"parent\" not found",
-            &[config("parent", &json!({}))],
-        ),
-        waiting(
-            "no-image",
-            json!({"configRef": "unimaged"}),
-            &[config("unimaged", &json!({"imageRef": "unpublished"}))],
-            "ValkeyImage \"unpublished\" not found",
-            &[menu(
-                "ValkeyImage",
-                "unpublished",
-                &json!({"repository": "valkey/valkey", "tag": "9.1.2", "version": "9.1.2"}),
-            )],
-        ),
-        waiting(
-            "no-image-ref",
-            json!({"configRef": "bare"}),
-            &[config("bare", &json!({"baseRef": "root"})), config("root", &json!({}))],
-            "no image_ref in config chain ending at \"root\"",
-            &[config("root", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
+        Waiting::new(
             "no-role",
             json!({"acl": binding("unwritten")}),
-            &[],
-            "ValkeyRole \"unwritten\" not found (referenced by user \"app\")",
-            &[menu("ValkeyRole", "unwritten", &json!({"categories": [{"name": "read", "access": "allow"}]}))],
-        ),
-        waiting(
+            r#"ValkeyRole "unwritten" not found (referenced by user "app")"#,
+        )
+        .remedy(menu("ValkeyRole", "unwritten", &role)),
+        Waiting::new(
             "bound-twice",
-            json!({"configRef": "bound", "acl": binding("app-readwrite")}),
-            &[config("bound", &json!({"imageRef": "valkey-9", "acl": binding("app-readwrite")}))],
-            "duplicate username \"app\" in merged ACL bindings",
-            &[config("bound", &json!({"imageRef": "valkey-9", "acl": []}))],
-        ),
-        waiting(
-            "cycle",
-            json!({"configRef": "snake"}),
-            &[
-                config("snake", &json!({"imageRef": "valkey-9", "baseRef": "tail"})),
-                config("tail", &json!({"baseRef": "snake"})),
-            ],
-            &too_deep,
-            &[config("tail", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
-            "too-deep",
-            json!({"configRef": "deep-1"}),
-            &deep,
-            &too_deep,
-            &[config(&format!("deep-{DEPTH_MAX}"), &json!({"imageRef": "valkey-9"}))],
-        ),
+            twice,
+            r#"duplicate username "app" in merged ACL bindings"#,
+        )
+        .before(config(
+            "bound",
+            &json!({"imageRef": "valkey-9", "acl": bound}),
+        ))
+        .remedy(config("bound", &json!({"imageRef": "valkey-9", "acl": []}))),
     ]
 }
 
@@ -142,15 +169,32 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
     }
     let world = World::up();
     world.namespace("menu");
-    let waits = waits_for_the_menu();
+    let waits = [
+        waits_for_what_is_missing(),
+        waits_for_a_shorter_chain(),
+        waits_for_bindings(),
+    ];
+    let waits = waits.into_iter().flatten().collect::<Vec<_>>();
     let wanted: Vec<Wanted<'_>> = waits
         .iter()
-        .map(|waiting| Wanted { namespace: "menu", name: waiting.name, shards: 1, replicas: 0 })
+        .map(|waiting| Wanted {
+            namespace: "menu",
+            name: waiting.name,
+            shards: 1,
+            replicas: 0,
+        })
         .collect();
-    let before: Vec<Value> = waits.iter().flat_map(|waiting| waiting.before.clone()).collect();
+    let before: Vec<Value> = waits
+        .iter()
+        .flat_map(|waiting| waiting.before.clone())
+        .collect();
     world.apply_all(&before);
     let clusters = waits.iter().zip(&wanted);
-    world.apply_all(&clusters.map(|(waiting, wanted)| wanted.manifest(&waiting.more)).collect::<Vec<_>>());
+    world.apply_all(
+        &clusters
+            .map(|(waiting, wanted)| wanted.manifest(&waiting.more))
+            .collect::<Vec<_>>(),
+    );
     for waiting in &waits {
         world.wait_for_reason("menu", waiting.name, &waiting.reason);
         nothing_is_begun(&world, waiting.name);
@@ -173,9 +217,16 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
 
 /// No node, no pod, no half of an ACL, no snapshot.
 fn nothing_is_begun(world: &World, name: &str) {
-    assert_eq!(world.nodes("menu", name).expect("listed").len(), 0, "{name}");
+    assert_eq!(
+        world.nodes("menu", name).expect("listed").len(),
+        0,
+        "{name}"
+    );
     assert_eq!(world.pods("menu", name).expect("listed").len(), 0, "{name}");
-    let acl = world.stage.get("ConfigMap", "menu", &format!("{name}-acl")).expect("read");
+    let acl = world
+        .stage
+        .get("ConfigMap", "menu", &format!("{name}-acl"))
+        .expect("read");
     assert_eq!(acl, None, "{name}");
     let status = world.cluster("menu", name).expect("a cluster")["status"].clone();
     assert!(status["targetSpec"].is_null(), "{name}: {status}");
@@ -188,7 +239,12 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     }
     let world = World::up();
     world.namespace("pods");
-    let wanted = |name, replicas| Wanted { namespace: "pods", name, shards: 1, replicas };
+    let wanted = |name, replicas| Wanted {
+        namespace: "pods",
+        name,
+        shards: 1,
+        replicas,
+    };
     let testbed = &world.stage.testbed;
     let kubectl = |words: &[&str]| testbed.kubectl(words).expect("kubectl succeeds");
     // Zone b is there and full, zone d is not there.
@@ -198,7 +254,10 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     let (selected, unpulled) = (wanted("selected", 1), wanted("unpulled", 0));
     let selector = json!({"placement": {"nodeSelector": {"disk": "fast"}}});
     let tag = json!({"repository": "valkey/valkey", "tag": "9.1.99", "version": "9.1.99"});
-    let config = config("new", &json!({"imageRef": "new", "resources": {"cpu": "50m", "memory": "64Mi"}}));
+    let config = config(
+        "new",
+        &json!({"imageRef": "new", "resources": {"cpu": "50m", "memory": "64Mi"}}),
+    );
     world.apply_all(&[
         menu("ValkeyImage", "new", &tag),
         config,
@@ -214,41 +273,65 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     world.until("the kubelet's words on the image", "pods", || {
         let said = world.said_of("pods", "unpulled")?;
         let heard = said.iter().any(|(_, because)| pulling(because));
-        if heard { Ok(()) } else { Err(format!("{said:?}")) }
+        if heard {
+            Ok(())
+        } else {
+            Err(format!("{said:?}"))
+        }
     });
     kubectl(&["label", "node", "node-1", "disk=fast"]);
     world.wait_until_formed(&selected);
-    kubectl(&["label", "node", "node-3", "--overwrite", "topology.kubernetes.io/zone=d"]);
+    kubectl(&[
+        "label",
+        "node",
+        "node-3",
+        "--overwrite",
+        "topology.kubernetes.io/zone=d",
+    ]);
     world.wait_until_formed(&zoned);
     kubectl(&["uncordon", "node-2"]);
     world.wait_until_formed(&full);
     let from = "docker.io/valkey/valkey:9.1.2";
-    testbed.tag_image(from, "docker.io/valkey/valkey:9.1.99").expect("the image is there");
+    testbed
+        .tag_image(from, "docker.io/valkey/valkey:9.1.99")
+        .expect("the image is there");
     world.wait_until_formed(&unpulled);
 }
 
 /// The message that people search for, with the pod and the very words of its condition.
 fn scheduler_is_quoted(world: &World, name: &str) {
-    world.until(&format!("the scheduler is quoted for {name}"), "pods", || {
-        let log = world.log()?;
-        let blocked = log.iter().find(|line| {
-            let fields = &line["fields"];
-            fields["message"] == "bootstrap blocked: pod cannot be scheduled"
-                && fields["cluster_name"] == name
-        });
-        let fields = &blocked.ok_or("nothing is said")?["fields"];
-        let pods = world.pods("pods", name)?;
-        let pod = pods.iter().find(|pod| pod["metadata"]["name"] == fields["pod"]);
-        let pod = pod.ok_or_else(|| format!("{fields} names no pod of {name}"))?;
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let words: Vec<&str> = conditions
-            .filter(|condition| condition["reason"] == "Unschedulable")
-            .filter_map(|condition| condition["message"].as_str())
-            .collect();
-        let because = fields["because"].as_str().unwrap_or_default();
-        let quoted = words.iter().any(|words| because.ends_with(words) && !words.is_empty());
-        if quoted { Ok(()) } else { Err(format!("{fields} does not quote {words:?}")) }
-    });
+    world.until(
+        &format!("the scheduler is quoted for {name}"),
+        "pods",
+        || {
+            let log = world.log()?;
+            let blocked = log.iter().find(|line| {
+                let fields = &line["fields"];
+                fields["message"] == "bootstrap blocked: pod cannot be scheduled"
+                    && fields["cluster_name"] == name
+            });
+            let fields = &blocked.ok_or("nothing is said")?["fields"];
+            let pods = world.pods("pods", name)?;
+            let pod = pods
+                .iter()
+                .find(|pod| pod["metadata"]["name"] == fields["pod"]);
+            let pod = pod.ok_or_else(|| format!("{fields} names no pod of {name}"))?;
+            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            let words: Vec<&str> = conditions
+                .filter(|condition| condition["reason"] == "Unschedulable")
+                .filter_map(|condition| condition["message"].as_str())
+                .collect();
+            let because = fields["because"].as_str().unwrap_or_default();
+            let quoted = words
+                .iter()
+                .any(|words| because.ends_with(words) && !words.is_empty());
+            if quoted {
+                Ok(())
+            } else {
+                Err(format!("{fields} does not quote {words:?}"))
+            }
+        },
+    );
     let status = world.cluster("pods", name).expect("a cluster")["status"].clone();
     assert_eq!(status["state"], "Creating", "bootstrap holds");
 }
@@ -272,7 +355,8 @@ fn thirty_stuck_clusters_do_not_slow_a_good_one() {
             log.iter().any(|line| {
                 let fields = &line["fields"];
                 let message = &fields["message"];
-                let held = message == "waiting" || message == "bootstrap blocked: pod cannot be scheduled";
+                let held =
+                    message == "waiting" || message == "bootstrap blocked: pod cannot be scheduled";
                 fields["cluster_name"] == name && held
             })
         };
@@ -281,8 +365,13 @@ fn thirty_stuck_clusters_do_not_slow_a_good_one() {
     });
     let beside = fastest(&world, "beside");
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-    say(&format!("a bootstrap beside {STUCK} stuck clusters takes {ratio:.2} times as long"));
-    assert!(ratio <= SLOWER_MAX, "{beside:?} beside them, {alone:?} without");
+    say(&format!(
+        "a bootstrap beside {STUCK} stuck clusters takes {ratio:.2} times as long"
+    ));
+    assert!(
+        ratio <= SLOWER_MAX,
+        "{beside:?} beside them, {alone:?} without"
+    );
 }
 
 /// The best of a few: what slows a single one is the machine, what slows all of them is the operator.
@@ -293,7 +382,12 @@ fn fastest(world: &World, name: &str) -> Duration {
 
 /// From apply to Active; the cluster is gone afterwards.
 fn bootstrap(world: &World, name: &str) -> Duration {
-    let wanted = Wanted { namespace: "good", name, shards: 3, replicas: 1 };
+    let wanted = Wanted {
+        namespace: "good",
+        name,
+        shards: 3,
+        replicas: 1,
+    };
     let start = Instant::now();
     world.apply_all(&[wanted.manifest(&json!({}))]);
     world.wait_for_state("good", name, "Active");
@@ -302,7 +396,11 @@ fn bootstrap(world: &World, name: &str) -> Duration {
     world.stage.wait_until_gone("ValkeyCluster", "good", name);
     world.until("its pods are gone", "good", || {
         let pods = world.pods("good", name)?;
-        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
+        if pods.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} pods", pods.len()))
+        }
     });
     took
 }
@@ -323,5 +421,11 @@ fn stuck(index: usize) -> Value {
         }]}),
     };
     let name = stuck_name(index);
-    Wanted { namespace: "stuck", name: &name, shards: 3, replicas: 1 }.manifest(&more)
+    Wanted {
+        namespace: "stuck",
+        name: &name,
+        shards: 3,
+        replicas: 1,
+    }
+    .manifest(&more)
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -72,7 +71,10 @@ pub(crate) struct Formed {
 
 impl Formed {
     pub(crate) fn ids(&self) -> BTreeSet<&str> {
-        self.members.iter().map(|member| member.id.as_str()).collect()
+        self.members
+            .iter()
+            .map(|member| member.id.as_str())
+            .collect()
     }
 }
 
@@ -124,7 +126,11 @@ impl World {
                 Err(seen) => seen,
             };
             let late = start.elapsed() > LIMIT;
-            assert!(!late, "{what}: not after {LIMIT:?}: {seen}\n{}", self.account(namespace));
+            assert!(
+                !late,
+                "{what}: not after {LIMIT:?}: {seen}\n{}",
+                self.account(namespace)
+            );
             thread::sleep(POLL);
         }
     }
@@ -142,26 +148,43 @@ impl World {
             failure || (fields["namespace"] == namespace && !fields["because"].is_null())
         };
         let reasons: Vec<&Value> = log.iter().filter(of_namespace).collect();
-        for line in reasons.iter().rev().take(REASONS_MAX).rev() {
-            // Writing to a String does not fail.
-            if writeln!(account, "  {} {}", line["timestamp"], line["fields"]).is_err() {}
-        }
+        let last = reasons.iter().rev().take(REASONS_MAX).rev();
+        account.extend(last.map(|line| format!("  {} {}\n", line["timestamp"], line["fields"])));
         let words = ["get", "pods", "--output=wide", "--namespace", namespace];
-        account.push_str(&self.stage.testbed.kubectl(words).unwrap_or_else(|error| error.to_string()));
+        account.push_str(
+            &self
+                .stage
+                .testbed
+                .kubectl(words)
+                .unwrap_or_else(|error| error.to_string()),
+        );
         account
     }
 
     /// The operator's log, line by line.
     pub(crate) fn log(&self) -> Result<Vec<Value>, String> {
-        let words = ["logs", "--namespace", "valkey-operator", "deployment/valkey-operator"];
-        let text = self.stage.testbed.kubectl(words).map_err(|error| error.to_string())?;
+        let words = [
+            "logs",
+            "--namespace",
+            "valkey-operator",
+            "deployment/valkey-operator",
+        ];
+        let text = self
+            .stage
+            .testbed
+            .kubectl(words)
+            .map_err(|error| error.to_string())?;
         text.lines()
             .map(|line| serde_json::from_str(line).map_err(|error| format!("{line}: {error}")))
             .collect()
     }
 
     /// What was said of a cluster, as message and reason.
-    pub(crate) fn said_of(&self, namespace: &str, name: &str) -> Result<Vec<(String, String)>, String> {
+    pub(crate) fn said_of(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<(String, String)>, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut said = Vec::new();
         for line in self.log()? {
@@ -178,9 +201,10 @@ impl World {
         let what = format!("{reason:?} is said of {namespace}/{name}");
         self.until(&what, namespace, || {
             let said = self.said_of(namespace, name)?;
-            match said.iter().any(|(_, because)| because == reason) {
-                true => Ok(()),
-                false => Err(format!("only {:?}", said.last())),
+            if said.iter().any(|(_, because)| because == reason) {
+                Ok(())
+            } else {
+                Err(format!("only {:?}", said.last()))
             }
         });
     }
@@ -207,7 +231,11 @@ impl World {
     pub(crate) fn wait_for_state(&self, namespace: &str, name: &str, state: &str) {
         self.until(&format!("{namespace}/{name} is {state}"), namespace, || {
             let cluster = self.cluster(namespace, name)?;
-            if cluster["status"]["state"] == state { Ok(()) } else { Err(cluster.to_string()) }
+            if cluster["status"]["state"] == state {
+                Ok(())
+            } else {
+                Err(cluster.to_string())
+            }
         });
     }
 
@@ -227,12 +255,18 @@ impl World {
         let nodes = self.nodes(namespace, name)?;
         let pods = self.pods(namespace, name)?;
         if nodes.len() != wanted.nodes() || pods.len() != wanted.nodes() {
-            return Err(format!("there are {} nodes and {} pods", nodes.len(), pods.len()));
+            return Err(format!(
+                "there are {} nodes and {} pods",
+                nodes.len(),
+                pods.len()
+            ));
         }
         let mut members = Vec::new();
         for node in &nodes {
             let node_name = &node["metadata"]["name"];
-            let pod = pods.iter().find(|pod| pod["metadata"]["name"] == *node_name);
+            let pod = pods
+                .iter()
+                .find(|pod| pod["metadata"]["name"] == *node_name);
             let pod = pod.ok_or_else(|| format!("{node_name} has no pod"))?;
             let stamp = &node["metadata"]["annotations"]["valkey.gomomento.com/pod-uid"];
             if *stamp != pod["metadata"]["uid"] || node["spec"]["lifecycle"] != "Active" {
@@ -245,7 +279,9 @@ impl World {
     }
 
     fn member(&self, node: &Value, pod: &Value, wanted: &Wanted<'_>) -> Result<Member, String> {
-        let ip = pod["status"]["podIP"].as_str().ok_or_else(|| format!("no address: {pod}"))?;
+        let ip = pod["status"]["podIP"]
+            .as_str()
+            .ok_or_else(|| format!("no address: {pod}"))?;
         let told = self.ask(ip, "CLUSTER INFO\nINFO replication\nCLUSTER NODES\n")?;
         let lines: BTreeSet<&str> = told.lines().map(str::trim_end).collect();
         let must_say = [
@@ -280,7 +316,10 @@ impl World {
             id: own[0].to_owned(),
             ip: ip.to_owned(),
             primary: is_replica.then(|| own[3].to_owned()),
-            slots: own[8..].iter().map(|range| slots(range)).collect::<Result<_, _>>()?,
+            slots: own[8..]
+                .iter()
+                .map(|range| slots(range))
+                .collect::<Result<_, _>>()?,
             table: rows.iter().map(|row| row[0].to_owned()).collect(),
         })
     }
@@ -299,7 +338,10 @@ impl World {
 
 fn slots(range: &str) -> Result<(u32, u32), String> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let number = |text: &str| text.parse().map_err(|error| format!("slots {range}: {error}"));
+    let number = |text: &str| {
+        text.parse()
+            .map_err(|error| format!("slots {range}: {error}"))
+    };
     Ok((number(first)?, number(last)?))
 }
 
@@ -307,7 +349,10 @@ fn slots(range: &str) -> Result<(u32, u32), String> {
 fn whole(members: &[Member], wanted: &Wanted<'_>) -> Result<(), String> {
     let ids: BTreeSet<&String> = members.iter().map(|member| &member.id).collect();
     let mut next = 0;
-    let mut ranges: Vec<_> = members.iter().flat_map(|member| member.slots.clone()).collect();
+    let mut ranges: Vec<_> = members
+        .iter()
+        .flat_map(|member| member.slots.clone())
+        .collect();
     ranges.sort_unstable();
     for (first, last) in ranges {
         if first != next {
@@ -323,14 +368,24 @@ fn whole(members: &[Member], wanted: &Wanted<'_>) -> Result<(), String> {
         shards.entry(member.shard).or_default().push(member);
     }
     if next != SLOTS || ids.len() != wanted.nodes() || shards.len() != wanted.shards {
-        return Err(format!("{next} slots, {} ids, {} shards", ids.len(), shards.len()));
+        return Err(format!(
+            "{next} slots, {} ids, {} shards",
+            ids.len(),
+            shards.len()
+        ));
     }
     let share = SLOTS / u32::try_from(wanted.shards).unwrap_or(u32::MAX);
     for shard in shards.values() {
         let primary = shard.iter().find(|member| member.primary.is_none());
         let primary = primary.ok_or_else(|| format!("no primary in {shard:?}"))?;
-        let owned: u32 = primary.slots.iter().map(|(first, last)| last - first + 1).sum();
-        let replicas = shard.iter().filter(|member| member.primary.as_ref() == Some(&primary.id));
+        let owned: u32 = primary
+            .slots
+            .iter()
+            .map(|(first, last)| last - first + 1)
+            .sum();
+        let replicas = shard
+            .iter()
+            .filter(|member| member.primary.as_ref() == Some(&primary.id));
         if replicas.count() != wanted.replicas || !(share..=share + 1).contains(&owned) {
             return Err(format!("wrong shard: {shard:?}"));
         }
