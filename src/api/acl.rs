@@ -28,7 +28,9 @@ pub struct AclBinding {
     pub password_hashes: Vec<String>,
     /// 1 to 16: the first gives the root permissions, each further one a selector.
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("self.size() >= 1").message("at least one permission is required"))]
+    #[x_kube(
+        validation = Rule::new("self.size() >= 1").message("at least one permission is required")
+    )]
     pub permissions: Vec<Permission>,
 }
 
@@ -46,9 +48,9 @@ pub struct Permission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 128)))]
     #[x_kube(
-        validation = Rule::new("self.all(channel, channel.matches('^[^\\\\s\\\\pC\\'\"]+$'))").message(
-            "channel patterns must not contain control characters, spaces or quotes"
-        ),
+        validation = Rule::new(
+            "self.all(channel, channel.matches('^[^\\\\pC\\\\pZ\\'\"]*$'))"
+        ).message("channel patterns must not contain control characters, spaces or quotes"),
         validation = Rule::new("self.all(channel, !channel.startsWith('&'))").message(
             "channel patterns are written without the & prefix"
         )
@@ -62,7 +64,7 @@ pub struct KeyPattern {
     /// A glob pattern without `~`, at most 256 characters.
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(
-        validation = Rule::new("self.matches('^[^\\\\s\\\\pC\\'\"]+$')").message(
+        validation = Rule::new("self.matches('^[^\\\\pC\\\\pZ\\'\"]*$')").message(
             "key pattern must not contain control characters, spaces or quotes"
         ),
         validation = Rule::new("!self.startsWith('~')").message(

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::acl::AclBinding;
+use crate::api::schema;
 
 /// A sharded, replicated Valkey cluster.
 #[derive(
@@ -21,9 +22,11 @@ use crate::api::acl::AclBinding;
     status = "ValkeyClusterStatus",
     doc = "A sharded, replicated, in-memory Valkey cluster.",
     validation = Rule::new(
-        "self.metadata.name.size() <= 57 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"
+        "self.metadata.name.size() <= 57 \
+         && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"
     ).message(
-        "a cluster's name must be 1 to 57 lowercase letters, digits and hyphens, start with a letter and end with a letter or digit: it becomes a Service, a label and part of host names"
+        "a cluster's name must be 1 to 57 lowercase letters, digits and hyphens, \
+         starting with a letter and not ending with a hyphen"
     ),
     printcolumn(name = "Config", type_ = "string", json_path = ".spec.configRef"),
     printcolumn(name = "Shards", type_ = "integer", json_path = ".spec.shards"),
@@ -60,10 +63,7 @@ pub struct ValkeyClusterSpec {
     /// Annotations of every pod. Added and changed keys reach running pods; a removed key stays
     /// until a pod is replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 256))]
-    #[x_kube(validation = Rule::new("self.all(key, !key.startsWith('valkey.gomomento.com/'))").message(
-        "the annotation prefix valkey.gomomento.com/ is reserved by the operator"
-    ))]
+    #[schemars(schema_with = "schema::annotations")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
@@ -82,14 +82,20 @@ pub struct Tls {
 pub struct Placement {
     /// Zones that pods are confined to and that each shard is spread over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    #[x_kube(validation = Rule::new(
+        "self.all(zone, zone.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
+    ).message(
+        "a zone must hold only letters, digits, hyphens, underscores and dots, \
+         with a letter or digit at both ends"
+    ))]
     pub zones: Vec<String>,
     /// How strictly; the operator's default where unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_spread: Option<ZoneSpread>,
     /// Node labels, verbatim in each pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(schema_with = "schema::node_selector")]
     pub node_selector: BTreeMap<String, String>,
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::cluster::Placement;
 use crate::api::schema;
 
-/// One member of a cluster, with its one pod and one ConfigMap.
+/// One member of a cluster, with its one pod and one `ConfigMap`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "valkey.gomomento.com",
@@ -26,11 +26,14 @@ use crate::api::schema;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
     "self.clusterName == oldSelf.clusterName && self.image == oldSelf.image \
-     && has(self.cpu) == has(oldSelf.cpu) && (!has(self.cpu) || self.cpu == oldSelf.cpu) \
-     && has(self.memory) == has(oldSelf.memory) && (!has(self.memory) || self.memory == oldSelf.memory) \
      && self.valkeySettings == oldSelf.valkeySettings && self.shardIndex == oldSelf.shardIndex \
-     && has(self.tlsSecret) == has(oldSelf.tlsSecret) && (!has(self.tlsSecret) || self.tlsSecret == oldSelf.tlsSecret) \
-     && has(self.placement) == has(oldSelf.placement) && (!has(self.placement) || self.placement == oldSelf.placement)"
+     && has(self.cpu) == has(oldSelf.cpu) && (!has(self.cpu) || self.cpu == oldSelf.cpu) \
+     && has(self.memory) == has(oldSelf.memory) \
+     && (!has(self.memory) || self.memory == oldSelf.memory) \
+     && has(self.tlsSecret) == has(oldSelf.tlsSecret) \
+     && (!has(self.tlsSecret) || self.tlsSecret == oldSelf.tlsSecret) \
+     && has(self.placement) == has(oldSelf.placement) \
+     && (!has(self.placement) || self.placement == oldSelf.placement)"
 ).message("a ValkeyNode is immutable but for its lifecycle"))]
 pub struct ValkeyNodeSpec {
     /// The cluster it belongs to.

@@ -39,7 +39,8 @@ pub struct CategoryRule {
     /// The category, without `@`.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a category's name must start with a letter and hold only letters, digits, hyphens and underscores, without @"
+        "a category's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores, without @"
     ))]
     pub name: String,
     /// Allowed or denied.
@@ -52,14 +53,16 @@ pub struct CommandRule {
     /// The command.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a command's name must start with a letter and hold only letters, digits, hyphens and underscores"
+        "a command's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores"
     ))]
     pub name: String,
     /// One subcommand; the whole command where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z][a-zA-Z0-9_-]*$')").message(
-        "a subcommand's name must start with a letter and hold only letters, digits, hyphens and underscores"
+        "a subcommand's name must start with a letter and hold only letters, \
+         digits, hyphens and underscores"
     ))]
     pub subcommand: Option<String>,
     /// Allowed or denied.

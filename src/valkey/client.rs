@@ -2,64 +2,68 @@
 //! Never sends a command that the operator's own user may not run, not even on connecting.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::ready;
+use std::io;
+use std::iter;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
+use redis::io::AsyncDNSResolver;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _,
-    Pipeline, RedisConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue,
+    IntoConnectionInfo as _, Pipeline, RedisConnectionInfo, RedisError, RedisFuture, RedisResult,
+    ServerError, TlsCertificates,
 };
+use tokio::time::{sleep, timeout};
 
 use crate::model::digest::sha256_hex;
 use crate::model::redacted::Redacted;
 use crate::valkey::parse;
 
-/// A pod on a healthy network accepts in milliseconds; one that does not costs a tick this long.
+/// For connecting, TLS and login together. A pod on a healthy network takes milliseconds; one that
+/// hangs still accepts connections, by its kernel, so that only this ends the wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longer than Valkey needs for any command of ours, shorter than a tick may wait for the silent.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// A connection that nobody used for as long belongs to a pod that is gone.
+/// Longer than Valkey needs for any command of ours, a fifth of what it waits itself before it calls
+/// a node failing, and what one hung node may cost a tick.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection that nobody used for as long belongs to a pod that is gone, or to a cluster that
+/// needs nothing.
 const IDLE_MAX: Duration = Duration::from_mins(2);
-
-/// Where a process listens, and as whom it is spoken to.
-#[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    address: IpAddr,
-    username: &'static str,
-    password: &'a Redacted<String>,
-}
-
-impl<'a> Target<'a> {
-    /// Where it listens.
-    pub(super) fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// A process, spoken to as the operator's own user.
-    #[must_use]
-    pub fn operator(address: IpAddr, password: &'a Redacted<String>) -> Self {
-        Self {
-            address,
-            username: "_momento_operator",
-            password,
-        }
-    }
-}
+/// How late an idle connection may be closed.
+const SWEEP_PERIOD: Duration = Duration::from_secs(10);
 
 /// What went wrong between us and a process.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection, or no login.
+    /// No connection.
     #[error("failed to connect to {address}")]
     Connect {
         /// Where.
         address: IpAddr,
         /// Why not.
-        source: Box<redis::RedisError>,
+        source: Box<RedisError>,
     },
-    /// A command was refused or not answered in time.
+    /// It listens and does not take our password: it may be another cluster's.
+    #[error("{address} refused the login: {refusal}")]
+    Login {
+        /// Where.
+        address: IpAddr,
+        /// Valkey's own words.
+        refusal: String,
+    },
+    /// Valkey answered a command with an error.
+    #[error("{address} refused {command}: {refusal}")]
+    Refused {
+        /// Which.
+        command: &'static str,
+        /// Where.
+        address: IpAddr,
+        /// Valkey's own words, its error code first.
+        refusal: String,
+    },
+    /// A command was not answered, not in time, or with something of another type.
     #[error("{command} to {address} failed")]
     Call {
         /// Which.
@@ -67,7 +71,7 @@ pub enum Error {
         /// Where.
         address: IpAddr,
         /// Why.
-        source: Box<redis::RedisError>,
+        source: Box<RedisError>,
     },
     /// A reply is not what Valkey is known to say.
     #[error("unreadable reply from {address}")]
@@ -80,29 +84,101 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether Valkey itself refused, with a text that begins like this after its error code.
-    pub(super) fn refused_with(&self, text: &str) -> bool {
-        let Self::Call { source, .. } = self else {
-            return false;
-        };
-        source
-            .detail()
-            .is_some_and(|detail| detail.starts_with(text))
+    /// Whether Valkey itself refused, in words that begin like this.
+    pub(super) fn refused_with(&self, words: &str) -> bool {
+        match self {
+            Self::Refused { refusal, .. } => refusal.starts_with(words),
+            Self::Connect { .. } | Self::Login { .. } | Self::Call { .. } | Self::Reply { .. } => {
+                false
+            }
+        }
     }
 }
 
-/// One process's connection is dropped on its first error, so that the next call dials anew.
-struct Kept {
-    connection: MultiplexedConnection,
-    used: Instant,
+/// Where a process listens, and as whom it is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    address: IpAddr,
+    username: &'static str,
+    password: &'a Redacted<String>,
+    tls: Option<Tls<'a>>,
+}
+
+/// Whom a process has to prove to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Tls<'a> {
+    /// The name that its certificate must hold. It is never looked up: the address is known.
+    pub dns_name: &'a str,
+    /// The authorities, one of which must have signed that certificate, in PEM.
+    pub ca_pem: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// A process, spoken to as the operator's own user.
+    #[must_use]
+    pub fn operator(address: IpAddr, password: &'a Redacted<String>) -> Self {
+        Self {
+            address,
+            username: "_momento_operator",
+            password,
+            tls: None,
+        }
+    }
+
+    /// The same, through TLS.
+    #[must_use]
+    pub fn over_tls(self, tls: Tls<'a>) -> Self {
+        Self {
+            tls: Some(tls),
+            ..self
+        }
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    fn key(&self) -> Key {
+        let Self {
+            address,
+            username: _,
+            password,
+            tls,
+        } = self;
+        let credentials = match tls {
+            None => password.expose().clone(),
+            Some(Tls { dns_name, ca_pem }) => {
+                format!("{} {dns_name} {ca_pem}", password.expose())
+            }
+        };
+        (*address, sha256_hex(&credentials))
+    }
 }
 
 /// Dials and keeps connections. Clones share them.
 #[derive(Clone)]
 pub struct Connector {
     port: u16,
-    /// By address and the digest of the password: an address may pass to another cluster's pod.
-    kept: Arc<Mutex<BTreeMap<(IpAddr, String), Kept>>>,
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+/// By address and a digest of the credentials: an address may pass to another cluster's pod.
+type Key = (IpAddr, String);
+
+#[derive(Default)]
+struct Shelf {
+    kept: BTreeMap<Key, Kept>,
+    /// How many were ever dialed, so that each has a number.
+    dialed: u64,
+    /// A task closes idle connections, and ends with the last one.
+    swept: bool,
+}
+
+#[derive(Clone)]
+struct Kept {
+    connection: MultiplexedConnection,
+    used: Instant,
+    number: u64,
 }
 
 impl Connector {
@@ -111,11 +187,10 @@ impl Connector {
     pub fn new(port: u16) -> Self {
         Self {
             port,
-            kept: Arc::default(),
+            shelf: Arc::default(),
         }
     }
 
-    /// The port that it dials.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -127,74 +202,240 @@ impl Connector {
         command: &'static str,
         pipeline: &Pipeline,
     ) -> Result<T, Error> {
-        let key = (target.address, sha256_hex(target.password.expose()));
-        let mut connection = match self.reuse(&key) {
-            Some(connection) => connection,
-            None => self.dial(target, key.clone()).await?,
-        };
-        let reply = pipeline.query_async(&mut connection).await;
-        reply.map_err(|source: redis::RedisError| {
-            // A refusal leaves the connection as it was; anything else leaves it in doubt.
-            if !matches!(
-                source.kind(),
-                redis::ErrorKind::Server(_) | redis::ErrorKind::Extension
-            ) {
-                self.kept().remove(&key);
+        let key = target.key();
+        let failed = |source| call_error(command, target.address, source);
+        if let Some(mut kept) = self.reuse(&key) {
+            let reply = pipeline.query_async(&mut kept.connection).await;
+            let Err(error) = reply else {
+                return reply.map_err(failed);
+            };
+            self.forget_broken(&key, kept.number, &error);
+            // The process may have closed it since the last use, as one with a `timeout` of its own
+            // does: that says nothing of the process, and no command of ours does harm twice.
+            if !error.is_connection_dropped() {
+                return Err(failed(error));
             }
-            Error::Call {
-                command,
-                address: target.address,
-                source: Box::new(source),
-            }
+        }
+        let mut kept = self.dial(target, key.clone()).await?;
+        let reply = pipeline.query_async(&mut kept.connection).await;
+        reply.map_err(|error| {
+            self.forget_broken(&key, kept.number, &error);
+            failed(error)
         })
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<(IpAddr, String), Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reuse(&self, key: &(IpAddr, String)) -> Option<MultiplexedConnection> {
-        let mut kept = self.kept();
-        let kept = kept.get_mut(key)?;
+    fn reuse(&self, key: &Key) -> Option<Kept> {
+        let mut shelf = lock(&self.shelf);
+        let kept = shelf.kept.get_mut(key)?;
         kept.used = Instant::now();
-        Some(kept.connection.clone())
+        Some(kept.clone())
     }
 
-    async fn dial(
-        &self,
-        target: &Target<'_>,
-        key: (IpAddr, String),
-    ) -> Result<MultiplexedConnection, Error> {
-        let failed = |source| Error::Connect {
-            address: target.address,
-            source: Box::new(source),
+    /// A refusal leaves a connection as it was; anything else leaves it in doubt.
+    fn forget_broken(&self, key: &Key, number: u64, error: &RedisError) {
+        if refusal(error).is_some() {
+            return;
+        }
+        let mut shelf = lock(&self.shelf);
+        // Somebody else may have dialed anew meanwhile.
+        if shelf
+            .kept
+            .get(key)
+            .is_some_and(|kept| kept.number == number)
+        {
+            shelf.kept.remove(key);
+        }
+    }
+
+    async fn dial(&self, target: &Target<'_>, key: Key) -> Result<Kept, Error> {
+        let late = |_| {
+            connect_error(
+                target.address,
+                io::Error::from(io::ErrorKind::TimedOut).into(),
+            )
         };
-        let login = RedisConnectionInfo::default()
-            .set_username(target.username)
-            .set_password(target.password.expose())
-            .set_skip_set_lib_name();
-        let info = ConnectionAddr::Tcp(target.address.to_string(), self.port)
-            .into_connection_info()
-            .map_err(failed)?
-            .set_redis_settings(login);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(CALL_TIMEOUT));
-        let client = Client::open(info).map_err(failed)?;
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
+        let connection = timeout(CONNECT_TIMEOUT, login(target, self.port))
             .await
-            .map_err(failed)?;
-        let mut kept = self.kept();
-        let now = Instant::now();
-        kept.retain(|_, kept| now.duration_since(kept.used) < IDLE_MAX);
-        kept.insert(
-            key,
-            Kept {
-                connection: connection.clone(),
-                used: now,
+            .map_err(late)??;
+        let mut shelf = lock(&self.shelf);
+        shelf.dialed += 1;
+        let kept = Kept {
+            connection,
+            used: Instant::now(),
+            number: shelf.dialed,
+        };
+        shelf.kept.insert(key, kept.clone());
+        if !shelf.swept {
+            shelf.swept = true;
+            tokio::spawn(sweep_until_empty(Arc::downgrade(&self.shelf)));
+        }
+        Ok(kept)
+    }
+}
+
+/// Nothing that is done under the lock can leave the shelf half changed.
+fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn sweep_until_empty(shelf: Weak<Mutex<Shelf>>) {
+    loop {
+        sleep(SWEEP_PERIOD).await;
+        match shelf.upgrade() {
+            Some(shelf) if lock(&shelf).sweep(Instant::now()) => {}
+            Some(_) | None => return,
+        }
+    }
+}
+
+impl Shelf {
+    /// Closes what is idle; whether any is left to come back for.
+    fn sweep(&mut self, now: Instant) -> bool {
+        self.kept
+            .retain(|_, kept| now.duration_since(kept.used) < IDLE_MAX);
+        self.swept = !self.kept.is_empty();
+        self.swept
+    }
+}
+
+async fn login(target: &Target<'_>, port: u16) -> Result<MultiplexedConnection, Error> {
+    let failed = |source| connect_error(target.address, source);
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(Some(CALL_TIMEOUT))
+        .set_dns_resolver(Known(target.address));
+    let client = client(target, port).map_err(failed)?;
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(failed)?;
+    // Not left to the library, which would keep to itself what Valkey said.
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(target.username).arg(target.password.expose());
+    match auth.query_async(&mut connection).await {
+        Ok(()) => Ok(connection),
+        Err(error) => Err(match refusal(&error) {
+            Some(refusal) => Error::Login {
+                address: target.address,
+                refusal,
             },
-        );
-        Ok(connection)
+            None => failed(error),
+        }),
+    }
+}
+
+fn client(target: &Target<'_>, port: u16) -> RedisResult<Client> {
+    // Everything else that the library would send on connecting is forbidden to our user.
+    let silent = |address: ConnectionAddr| -> RedisResult<ConnectionInfo> {
+        let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+        Ok(address.into_connection_info()?.set_redis_settings(settings))
+    };
+    match target.tls {
+        None => Client::open(silent(ConnectionAddr::Tcp(
+            target.address.to_string(),
+            port,
+        ))?),
+        Some(Tls { dns_name, ca_pem }) => Client::build_with_tls(
+            silent(ConnectionAddr::TcpTls {
+                host: dns_name.to_owned(),
+                port,
+                insecure: false,
+                tls_params: None,
+            })?,
+            TlsCertificates {
+                client_tls: None,
+                root_cert: Some(ca_pem.into()),
+            },
+        ),
+    }
+}
+
+/// Resolves every name to the address that is known already.
+struct Known(IpAddr);
+
+impl AsyncDNSResolver for Known {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        let address: Box<dyn Iterator<Item = SocketAddr> + Send> =
+            Box::new(iter::once(SocketAddr::new(self.0, port)));
+        Box::pin(ready(Ok(address)))
+    }
+}
+
+fn connect_error(address: IpAddr, source: RedisError) -> Error {
+    Error::Connect {
+        address,
+        source: Box::new(source),
+    }
+}
+
+fn call_error(command: &'static str, address: IpAddr, source: RedisError) -> Error {
+    match refusal(&source) {
+        Some(refusal) => Error::Refused {
+            command,
+            address,
+            refusal,
+        },
+        None => Error::Call {
+            command,
+            address,
+            source: Box::new(source),
+        },
+    }
+}
+
+/// What Valkey said, if the error is one that it sent; of several in one round trip the first.
+fn refusal(error: &RedisError) -> Option<String> {
+    let errors = error.clone().into_server_errors()?;
+    let (_, first) = errors.first()?;
+    Some(words(first))
+}
+
+fn words(error: &ServerError) -> String {
+    match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_uses_is_closed() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let connector = Connector::new(listener.local_addr().unwrap().port());
+        let peer = tokio::task::spawn_blocking(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(b"+OK\r\n").unwrap();
+            // To the end: until the connector closes it.
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        });
+        let password = Redacted::new(String::from("secret"));
+        let target = Target::operator(Ipv4Addr::LOCALHOST.into(), &password);
+        drop(connector.dial(&target, target.key()).await.unwrap());
+
+        let used = lock(&connector.shelf).kept[&target.key()].used;
+        let sweep = |idle| lock(&connector.shelf).sweep(used + idle);
+        assert!(sweep(IDLE_MAX / 2));
+        assert!(connector.reuse(&target.key()).is_some());
+        let used = lock(&connector.shelf).kept[&target.key()].used;
+        assert!(!lock(&connector.shelf).sweep(used + IDLE_MAX));
+        assert!(connector.reuse(&target.key()).is_none());
+        peer.await.unwrap();
+    }
+
+    #[test]
+    fn a_target_never_shows_its_password() {
+        let password = Redacted::new(String::from("secret"));
+        let target = Target::operator(Ipv4Addr::LOCALHOST.into(), &password);
+        assert!(!format!("{target:?} {:?}", target.key()).contains("secret"));
     }
 }

@@ -1,11 +1,14 @@
 //! Turns replies into a `NodeView`.
 //! Never asks the network, never guesses: an unknown field is passed over, a missing one is named.
 
-use std::net::IpAddr;
+use std::str::FromStr;
 
 use crate::model::name::ValkeyId;
 use crate::model::slots::{SlotRange, SlotSet};
 use crate::model::topology::{Member, MemberFlags, NodeView, Role};
+
+/// Enough of an unreadable line to know it by: a line may list thousands of slots.
+const LINE_CHARS_MAX: usize = 200;
 
 /// What is wrong with a reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,138 +26,178 @@ pub enum Error {
     Line {
         /// The field.
         field: &'static str,
-        /// The line.
+        /// The line, or its beginning.
         line: String,
     },
-    /// No line of CLUSTER NODES is the node's own.
-    #[error("CLUSTER NODES has no line of its own node")]
-    NoSelf,
+    /// Not exactly one line of CLUSTER NODES is the node's own, by flag and by id.
+    #[error("CLUSTER NODES has no line of its own node, or several")]
+    Own,
+    /// Two lines of CLUSTER NODES have one id, or one slot.
+    #[error("CLUSTER NODES tells of one {what} twice")]
+    Twice {
+        /// A node, or a slot.
+        what: &'static str,
+    },
+    /// CLUSTER NODES does not end with a line's end.
+    #[error("CLUSTER NODES is cut off")]
+    CutOff,
 }
 
 /// Reads the replies of CLUSTER MYID, CLUSTER INFO, CLUSTER NODES and INFO replication.
 pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<NodeView, Error> {
     let members = members(nodes)?;
-    let id = ValkeyId::new(id.trim());
-    if !members
-        .iter()
-        .any(|member| member.flags.myself && member.id == id)
-    {
-        return Err(Error::NoSelf);
+    let id = ValkeyId::new(id);
+    let mut own = members.iter().filter(|member| member.flags.myself);
+    if own.next().is_none_or(|member| member.id != id) || own.next().is_some() {
+        return Err(Error::Own);
     }
-    let number = |field: &'static str| {
-        lookup(info, field)
-            .and_then(|value| value.parse::<u64>().ok())
-            .ok_or(Error::Field {
-                reply: "CLUSTER INFO",
-                field,
-            })
-    };
-    let small = |field: &'static str| {
-        let wide = number(field)?;
-        u32::try_from(wide).map_err(|_| Error::Field {
-            reply: "CLUSTER INFO",
-            field,
-        })
+    let field = |field| Told {
+        reply: "CLUSTER INFO",
+        text: info,
+        field,
     };
     Ok(NodeView {
         id,
-        cluster_ok: lookup(info, "cluster_state") == Some("ok"),
-        slots_assigned: small("cluster_slots_assigned")?,
-        known_nodes: small("cluster_known_nodes")?,
-        size: small("cluster_size")?,
-        current_epoch: number("cluster_current_epoch")?,
-        my_epoch: number("cluster_my_epoch")?,
+        cluster_ok: field("cluster_state").one_of("ok", "fail")?,
+        slots_assigned: field("cluster_slots_assigned").number()?,
+        known_nodes: field("cluster_known_nodes").number()?,
+        size: field("cluster_size").number()?,
+        current_epoch: field("cluster_current_epoch").number()?,
+        my_epoch: field("cluster_my_epoch").number()?,
         role: role(replication)?,
         members,
     })
 }
 
-/// The value of a `key:value` line.
-fn lookup<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
-}
-
 fn role(replication: &str) -> Result<Role, Error> {
-    let missing = |field| Error::Field {
+    let field = |field| Told {
         reply: "INFO replication",
+        text: replication,
         field,
     };
-    let offset = |field: &'static str| {
-        let value = lookup(replication, field).ok_or_else(|| missing(field))?;
-        // A replica that never synced may tell -1.
-        value
-            .parse::<i64>()
-            .map(|offset| offset.try_into().unwrap_or(0))
-            .map_err(|_| missing(field))
-    };
-    match lookup(replication, "role") {
-        Some("master") => Ok(Role::Primary {
-            offset: offset("master_repl_offset")?,
-        }),
-        Some("slave") => Ok(Role::Replica {
-            linked: lookup(replication, "master_link_status") == Some("up"),
-            offset: offset("slave_repl_offset")?,
-        }),
-        Some(_) | None => Err(missing("role")),
+    // A replica that never synced may tell -1.
+    let offset = |offset: i64| offset.try_into().unwrap_or(0);
+    if field("role").one_of("master", "slave")? {
+        return Ok(Role::Primary {
+            offset: offset(field("master_repl_offset").number()?),
+        });
+    }
+    Ok(Role::Replica {
+        linked: field("master_link_status").one_of("up", "down")?,
+        offset: offset(field("slave_repl_offset").number()?),
+    })
+}
+
+/// A `field:value` line of a reply.
+struct Told<'a> {
+    reply: &'static str,
+    text: &'a str,
+    field: &'static str,
+}
+
+impl Told<'_> {
+    fn value(&self) -> Option<&str> {
+        self.text
+            .lines()
+            .find_map(|line| line.strip_prefix(self.field)?.strip_prefix(':'))
+    }
+
+    fn number<T: FromStr>(&self) -> Result<T, Error> {
+        self.value()
+            .and_then(|value| value.parse().ok())
+            .ok_or_else(|| self.unreadable())
+    }
+
+    /// Whether it says yes; anything but `yes` and `no` is unreadable.
+    fn one_of(&self, yes: &str, no: &str) -> Result<bool, Error> {
+        match self.value() {
+            Some(value) if value == yes => Ok(true),
+            Some(value) if value == no => Ok(false),
+            Some(_) | None => Err(self.unreadable()),
+        }
+    }
+
+    fn unreadable(&self) -> Error {
+        Error::Field {
+            reply: self.reply,
+            field: self.field,
+        }
     }
 }
 
 /// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of `cluster_legacy.c`.
 fn members(nodes: &str) -> Result<Vec<Member>, Error> {
-    nodes
+    if !nodes.ends_with('\n') {
+        return Err(Error::CutOff);
+    }
+    let members = nodes
         .lines()
-        .filter(|line| !line.trim().is_empty())
         .map(member)
-        .collect()
+        .collect::<Result<Vec<Member>, Error>>()?;
+    let mut ids: Vec<&ValkeyId> = members.iter().map(|member| &member.id).collect();
+    ids.sort_unstable();
+    if ids.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err(Error::Twice { what: "node" });
+    }
+    let ranges = || members.iter().flat_map(|member| member.slots.ranges());
+    let counted: u32 = ranges().map(|range| range.count()).sum();
+    if SlotSet::of(ranges().copied().collect()).count() != counted {
+        return Err(Error::Twice { what: "slot" });
+    }
+    Ok(members)
 }
 
 fn member(line: &str) -> Result<Member, Error> {
     let unreadable = |field| Error::Line {
         field,
-        line: line.to_owned(),
+        line: line.chars().take(LINE_CHARS_MAX).collect(),
     };
-    let mut fields = line.split_ascii_whitespace();
+    let mut fields = line.split(' ');
     let mut next = |field| fields.next().ok_or_else(|| unreadable(field));
     let id = next("id")?;
     let address = next("address")?;
     let flags = next("flags")?;
     let primary = next("primary")?;
     let (_ping_sent, _pong_received) = (next("ping time")?, next("pong time")?);
-    let epoch = next("epoch")?.parse().map_err(|_| unreadable("epoch"))?;
+    let epoch = next("epoch")?;
     let link = next("link state")?;
-    if !is_id(id) || !(primary == "-" || is_id(primary)) {
-        return Err(unreadable("id"));
-    }
     let slots = fields
         // In brackets: a slot that is being moved by hand; it still belongs to its owner's range.
         .filter(|slots| !slots.starts_with('['))
         .map(|slots| range(slots).ok_or_else(|| unreadable("slots")))
         .collect::<Result<Vec<SlotRange>, Error>>()?;
     Ok(Member {
-        id: ValkeyId::new(id),
-        ip: ip(address),
+        id: node_id(id).ok_or_else(|| unreadable("id"))?,
+        ip: ip(address)
+            .ok_or_else(|| unreadable("address"))?
+            .parse()
+            .ok(),
         flags: member_flags(flags),
-        primary: (primary != "-").then(|| ValkeyId::new(primary)),
-        epoch,
-        connected: link == "connected",
+        primary: match primary {
+            "-" => None,
+            id => Some(node_id(id).ok_or_else(|| unreadable("primary"))?),
+        },
+        epoch: digits(epoch).ok_or_else(|| unreadable("epoch"))?,
+        connected: match link {
+            "connected" => true,
+            "disconnected" => false,
+            _ => return Err(unreadable("link state")),
+        },
         slots: SlotSet::of(slots),
     })
 }
 
-fn is_id(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+fn node_id(text: &str) -> Option<ValkeyId> {
+    (text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .then(|| ValkeyId::new(text))
 }
 
-/// `<ip>:<port>@<bus>[,<hostname>[,...]]`; a node that was never met and a ghost have no address.
-fn ip(address: &str) -> Option<IpAddr> {
+/// Of `<ip>:<port>@<bus>[,<hostname>[,...]]`. It is empty for a node that was never met and for a
+/// ghost, and may be announced as a name.
+fn ip(address: &str) -> Option<&str> {
     let (address, _bus) = address.split_once('@')?;
     let (ip, _port) = address.rsplit_once(':')?;
-    ip.trim_start_matches('[')
-        .trim_end_matches(']')
-        .parse()
-        .ok()
+    Some(ip)
 }
 
 fn member_flags(flags: &str) -> MemberFlags {
@@ -167,6 +210,7 @@ fn member_flags(flags: &str) -> MemberFlags {
             "fail" => read.failed = true,
             "handshake" => read.handshake = true,
             "noaddr" => read.no_address = true,
+            // `slave`, `nofailover`, `noflags`, and what a later version may add.
             _ => {}
         }
     }
@@ -175,116 +219,15 @@ fn member_flags(flags: &str) -> MemberFlags {
 
 fn range(text: &str) -> Option<SlotRange> {
     let (start, end) = text.split_once('-').unwrap_or((text, text));
-    SlotRange::new(start.parse().ok()?, end.parse().ok()?)
+    SlotRange::new(digits(start)?, digits(end)?)
+}
+
+/// Rust would take a sign as well.
+fn digits<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: &str = "8f72258009694105a4fa73f9dd24c7068e5f59fb";
-    const B: &str = "20f8bb0c4d4d4f9ab8d20f8bb0c4d4d4f9ab8d20";
-    const INFO: &str = "cluster_state:ok\r\ncluster_slots_assigned:16384\r\n\
-        cluster_known_nodes:2\r\ncluster_size:1\r\ncluster_current_epoch:3\r\n\
-        cluster_my_epoch:1\r\nsomething_new:9\r\n";
-    const PRIMARY: &str = "# Replication\r\nrole:master\r\nmaster_repl_offset:42\r\n";
-
-    fn view(nodes: &str) -> Result<NodeView, Error> {
-        account(A, INFO, nodes, PRIMARY)
-    }
-
-    #[test]
-    fn a_plain_table_is_read() {
-        let nodes = format!(
-            "{A} 10.0.0.8:6379@16379 myself,master - 0 0 1 connected 0-5460 5462 6000-16383\n\
-             {B} 10.0.0.9:6379@16379,c-1a2b3.c.ns.svc.cluster.local slave,fail? {A} 0 17 3 \
-             disconnected\n"
-        );
-        let view = view(&nodes).unwrap();
-        assert!(view.cluster_ok);
-        assert_eq!(
-            (
-                view.known_nodes,
-                view.size,
-                view.current_epoch,
-                view.my_epoch
-            ),
-            (2, 1, 3, 1)
-        );
-        assert_eq!(view.role, Role::Primary { offset: 42 });
-        assert_eq!(view.own_slots().count(), 5461 + 1 + 10384);
-        let replica = view.member(&ValkeyId::new(B)).unwrap();
-        assert_eq!(replica.ip, Some("10.0.0.9".parse().unwrap()));
-        assert_eq!(replica.primary, Some(ValkeyId::new(A)));
-        assert!(replica.flags.suspected && !replica.flags.failed && !replica.connected);
-    }
-
-    #[test]
-    fn odd_rows_are_read_as_far_as_they_go() {
-        let nodes = format!(
-            "{A} :6379@16379 myself,master - 0 0 0 connected 0-9 [10->-{B}] [11-<-{B}]\n\
-             {B} :0@0 master,fail,noaddr - 1 2 3 disconnected\n"
-        );
-        let view = view(&nodes).unwrap();
-        assert_eq!(view.own_slots().count(), 10);
-        let ghost = view.member(&ValkeyId::new(B)).unwrap();
-        assert!(ghost.flags.no_address && ghost.flags.failed && ghost.ip.is_none());
-        let six =
-            format!("{A} fd00::9:6379@16379,,az=x myself,master,nofailover - 0 0 0 connected\n");
-        assert_eq!(
-            self::view(&six).unwrap().members[0].ip,
-            Some("fd00::9".parse().unwrap())
-        );
-    }
-
-    #[test]
-    fn what_is_not_a_table_is_refused_by_name() {
-        let refused = |nodes: &str| view(nodes).unwrap_err().to_string();
-        assert_eq!(refused(""), "CLUSTER NODES has no line of its own node");
-        assert_eq!(
-            refused(&format!("{A} 10.0.0.8:6379@16379 myself,master -")),
-            format!(
-                "CLUSTER NODES has an unreadable ping time in \
-                 \"{A} 10.0.0.8:6379@16379 myself,master -\""
-            )
-        );
-        for slots in ["16384", "5-3", "0-16384", "x", "-", "1-2-3"] {
-            let line = format!("{A} 10.0.0.8:6379@16379 myself,master - 0 0 1 connected {slots}");
-            assert!(refused(&line).contains("unreadable slots"), "{slots}");
-        }
-        let missing = account(
-            A,
-            "cluster_state:ok\r\n",
-            &format!("{A} :1@1 myself,master - 0 0 1 connected"),
-            PRIMARY,
-        );
-        assert_eq!(
-            missing.unwrap_err().to_string(),
-            "CLUSTER INFO has no readable cluster_slots_assigned"
-        );
-    }
-
-    #[test]
-    fn a_replica_that_never_synced_has_offset_nothing() {
-        let replica = |link: &str, offset: &str| {
-            role(&format!(
-                "role:slave\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\n"
-            ))
-        };
-        assert_eq!(
-            replica("up", "14"),
-            Ok(Role::Replica {
-                linked: true,
-                offset: 14
-            })
-        );
-        assert_eq!(
-            replica("down", "-1"),
-            Ok(Role::Replica {
-                linked: false,
-                offset: 0
-            })
-        );
-        assert!(replica("up", "many").is_err());
-    }
-}
+mod tests;

@@ -57,7 +57,11 @@ impl Census {
         if self.most > wanted || self.standing() != wanted {
             return Err(format!("wanted {wanted} nodes: {self:?}"));
         }
-        match self.pods.iter().find(|(name, count)| **count != 1 || !self.nodes.contains(*name)) {
+        match self
+            .pods
+            .iter()
+            .find(|(name, count)| **count != 1 || !self.nodes.contains(*name))
+        {
             Some((name, count)) => Err(format!("{count} pods were made for {name}: {self:?}")),
             None => Ok(()),
         }

@@ -10,11 +10,11 @@ use serde_json::json;
 
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 
 /// The issue's promise for a namespace; its own polling deadline is more generous.
@@ -47,14 +47,54 @@ fn nowhere() -> Value {
 fn nothing(_: &Stage, _: &str) {}
 
 const CASES: &[Case] = &[
-    Case { name: "active", spec: usual, after: ACTIVATION, before_deletion: nothing },
-    Case { name: "finalizer", spec: usual, after: "finalizer added", before_deletion: nothing },
-    Case { name: "captured", spec: usual, after: "spec captured", before_deletion: nothing },
-    Case { name: "first-node", spec: usual, after: "node created", before_deletion: nothing },
-    Case { name: "first-pod", spec: usual, after: "creating Pod for node", before_deletion: nothing },
-    Case { name: "half-met", spec: usual, after: "cluster meet issued", before_deletion: nothing },
-    Case { name: "half-slots", spec: usual, after: "slots assigned", before_deletion: nothing },
-    Case { name: "unschedulable", spec: nowhere, after: BLOCKED, before_deletion: nothing },
+    Case {
+        name: "active",
+        spec: usual,
+        after: ACTIVATION,
+        before_deletion: nothing,
+    },
+    Case {
+        name: "finalizer",
+        spec: usual,
+        after: "finalizer added",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "captured",
+        spec: usual,
+        after: "spec captured",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "first-node",
+        spec: usual,
+        after: "node created",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "first-pod",
+        spec: usual,
+        after: "creating Pod for node",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "half-met",
+        spec: usual,
+        after: "cluster meet issued",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "half-slots",
+        spec: usual,
+        after: "slots assigned",
+        before_deletion: nothing,
+    },
+    Case {
+        name: "unschedulable",
+        spec: nowhere,
+        after: BLOCKED,
+        before_deletion: nothing,
+    },
     Case {
         name: "no-menu",
         spec: || json!({"configRef": "passing"}),
@@ -76,7 +116,12 @@ const CASES: &[Case] = &[
         after: ACTIVATION,
         before_deletion: |stage, namespace| stage.delete("ConfigMap", namespace, "c-acl"),
     },
-    Case { name: "no-auth", spec: usual, after: ACTIVATION, before_deletion: lose_auth },
+    Case {
+        name: "no-auth",
+        spec: usual,
+        after: ACTIVATION,
+        before_deletion: lose_auth,
+    },
     Case {
         name: "no-auth-creating",
         spec: usual,
@@ -88,7 +133,14 @@ const CASES: &[Case] = &[
 /// Only a hand that takes the finalizer off can lose it.
 fn lose_auth(stage: &Stage, namespace: &str) {
     let patch = r#"{"metadata":{"finalizers":null}}"#;
-    let words = ["patch", "secret", "c-operator-auth", "--type=merge", "--patch", patch];
+    let words = [
+        "patch",
+        "secret",
+        "c-operator-auth",
+        "--type=merge",
+        "--patch",
+        patch,
+    ];
     let words = words.into_iter().chain(["--namespace", namespace]);
     stage.testbed.kubectl(words).expect("patched");
     stage.delete("Secret", namespace, "c-operator-auth");
@@ -110,15 +162,31 @@ fn a_deleted_cluster_leaves_nothing_in_any_state() {
     stage.apply(PASSING_MENU);
     never_seen(&stage);
     let mut operator = Followed::start(&stage.testbed);
+    let mut namespaces = Vec::new();
     for case in CASES {
         let namespace = format!("delete-{}", case.name);
         stage.apply_cluster_with(&namespace, Shape::USUAL, &(case.spec)());
         operator.hear(&namespace, case.after, LIMIT);
         (case.before_deletion)(&stage, &namespace);
-        gone(&stage, &namespace, &operator);
+        stage.delete("ValkeyCluster", &namespace, "c");
+        namespaces.push(namespace);
     }
-    rounds(&stage, &operator);
-    operator_restarted(&stage, &mut operator);
+    rounds(&stage);
+    namespaces.push("delete-rounds".to_owned());
+    for step in [
+        "all nodes deleted",
+        "pod deleted",
+        "node released",
+        "cluster released",
+    ] {
+        namespaces.push(operator_restarted(&stage, &mut operator, step));
+    }
+    // Pods take their time to end: all of that is waited for at once.
+    for namespace in &namespaces {
+        let what = format!("nothing is left in {namespace}; {}", operator.last_words());
+        until(&what, LIMIT, || empty(&stage, namespace));
+        say(&format!("{namespace}: nothing is left"));
+    }
     no_trace_outside_of_namespaces(&stage);
 }
 
@@ -137,11 +205,18 @@ fn deletion_waits_for_no_lost_machine() {
     stage.wait_until_gone("ValkeyCluster", namespace, "c");
     until("no ValkeyNode is left", LIMIT, || {
         let nodes = stage.list("ValkeyNode", namespace)?;
-        if nodes.is_empty() { Ok(()) } else { Err(format!("{nodes:?}")) }
+        if nodes.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{nodes:?}"))
+        }
     });
     let pods = stage.list("Pod", namespace).expect("listed");
     let lost = |pod: &&Value| pod["spec"]["nodeName"] == "node-1";
-    assert!(pods.iter().any(|pod| lost(&pod)), "the machine was not needed: {pods:?}");
+    assert!(
+        pods.iter().any(|pod| lost(&pod)),
+        "the machine was not needed: {pods:?}"
+    );
     stage.testbed.node_resume("node-1").expect("resumed");
     until("nothing is left", LIMIT, || empty(&stage, namespace));
 }
@@ -153,7 +228,12 @@ fn a_deleted_namespace_takes_its_clusters_along() {
     }
     let stage = Stage::up();
     let mut operator = Followed::start(&stage.testbed);
-    let points = ["finalizer added", "creating Pod for node", "cluster meet issued", ACTIVATION];
+    let points = [
+        "finalizer added",
+        "creating Pod for node",
+        "cluster meet issued",
+        ACTIVATION,
+    ];
     for (number, after) in points.into_iter().enumerate() {
         let (going, staying) = (format!("going-{number}"), format!("staying-{number}"));
         stage.apply_cluster(&going, Shape::USUAL);
@@ -162,19 +242,31 @@ fn a_deleted_namespace_takes_its_clusters_along() {
         let start = Instant::now();
         stage.apply_cluster(&staying, Shape::SMALL);
         operator.hear(&staying, ACTIVATION, LIMIT);
-        until(&format!("namespace {going} is gone"), NAMESPACE_LIMIT, || {
-            stage.get("Namespace", "", &going)?.map_or(Ok(()), |found| Err(found.to_string()))
-        });
-        say(&format!("{going} (after {after:?}): gone in {:.1} s", start.elapsed().as_secs_f32()));
+        until(
+            &format!("namespace {going} is gone"),
+            NAMESPACE_LIMIT,
+            || {
+                stage
+                    .get("Namespace", "", &going)?
+                    .map_or(Ok(()), |found| Err(found.to_string()))
+            },
+        );
+        say(&format!(
+            "{going} (after {after:?}): gone in {:.1} s",
+            start.elapsed().as_secs_f32()
+        ));
         stage.wait_until_formed(&staying, Shape::SMALL);
         let refused = stage.audit(&format!("\"namespace\":\"{going}\""));
         let refused = refused.iter().filter(|event| {
-            event["responseStatus"]["code"] == 403
-                && event["user"]["username"] == "admin"
+            event["responseStatus"]["code"] == 403 && event["user"]["username"] == "admin"
         });
         let refused = refused.count();
         say(&format!("{going}: {refused} writes were refused"));
-        assert!(refused <= REFUSED_MAX, "{refused}; {}", operator.last_words());
+        assert!(
+            refused <= REFUSED_MAX,
+            "{refused}; {}",
+            operator.last_words()
+        );
         stage.delete("Namespace", "", &staying);
     }
 }
@@ -189,7 +281,7 @@ fn never_seen(stage: &Stage) {
 }
 
 /// The same name again and again, deleted ever later after its creation.
-fn rounds(stage: &Stage, operator: &Followed) {
+fn rounds(stage: &Stage) {
     let namespace = "delete-rounds";
     for round in 0..ROUNDS {
         stage.apply_cluster(namespace, Shape::USUAL);
@@ -198,39 +290,28 @@ fn rounds(stage: &Stage, operator: &Followed) {
         stage.delete("ValkeyCluster", namespace, "c");
         stage.wait_until_gone("ValkeyCluster", namespace, "c");
     }
-    gone(stage, namespace, operator);
 }
 
-fn operator_restarted(stage: &Stage, operator: &mut Followed) {
-    let steps = ["all nodes deleted", "pod deleted", "node released", "cluster released"];
-    for (number, step) in steps.into_iter().enumerate() {
-        let namespace = format!("delete-restart-{number}");
-        stage.apply_cluster(&namespace, Shape::USUAL);
-        operator.hear(&namespace, ACTIVATION, LIMIT);
-        stage.delete("ValkeyCluster", &namespace, "c");
-        operator.hear(&namespace, step, LIMIT);
-        operator.kill();
-        *operator = Followed::start(&stage.testbed);
-        gone(stage, &namespace, operator);
-    }
-}
-
-/// Deletes the cluster and waits until there is nothing.
-fn gone(stage: &Stage, namespace: &str, operator: &Followed) {
-    let start = Instant::now();
-    stage.delete("ValkeyCluster", namespace, "c");
-    until(&format!("nothing is left in {namespace}; {}", operator.last_words()), LIMIT, || {
-        empty(stage, namespace)
-    });
-    say(&format!("{namespace}: nothing left after {:.1} s", start.elapsed().as_secs_f32()));
-    stage.delete("Namespace", "", namespace);
+/// The operator dies in the middle of a deletion; returns where.
+fn operator_restarted(stage: &Stage, operator: &mut Followed, step: &str) -> String {
+    let namespace = format!("delete-restart-{}", step.replace(' ', "-"));
+    stage.apply_cluster(&namespace, Shape::USUAL);
+    operator.hear(&namespace, ACTIVATION, LIMIT);
+    stage.delete("ValkeyCluster", &namespace, "c");
+    operator.hear(&namespace, step, LIMIT);
+    operator.kill();
+    *operator = Followed::start(&stage.testbed);
+    namespace
 }
 
 /// Whether no object of any kind bears a cluster's label or has an owner of ours.
 fn empty(stage: &Stage, namespace: &str) -> Result<(), String> {
     let kinds = kinds(stage, "--namespaced=true");
     let words = ["get", &kinds, "--namespace", namespace, "--output", "json"];
-    let found = stage.testbed.kubectl(words).map_err(|error| error.to_string())?;
+    let found = stage
+        .testbed
+        .kubectl(words)
+        .map_err(|error| error.to_string())?;
     without_ours(&found)
 }
 
@@ -242,7 +323,11 @@ fn no_trace_outside_of_namespaces(stage: &Stage) {
 
 fn kinds(stage: &Stage, scope: &str) -> String {
     let words = ["api-resources", "--verbs=list", "--output=name", scope];
-    stage.kubectl(words).split_whitespace().collect::<Vec<_>>().join(",")
+    stage
+        .kubectl(words)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn without_ours(list: &str) -> Result<(), String> {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::follow::Said;
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
 use crate::testbed::machine::Signal;
@@ -41,7 +41,12 @@ struct Fault {
 }
 
 const FAULTS: &[Fault] = &[
-    Fault { name: "api-killed", after: &[CREATED, SLOTS], costs: 0, strike: kill_api_server },
+    Fault {
+        name: "api-killed",
+        after: &[CREATED, SLOTS],
+        costs: 0,
+        strike: kill_api_server,
+    },
     Fault {
         name: "api-paused",
         after: &[POD, MEET],
@@ -54,8 +59,18 @@ const FAULTS: &[Fault] = &[
         costs: 0,
         strike: |stage, _, _| pause(stage, Part::Etcd),
     },
-    Fault { name: "process-killed", after: &[MEET, SLOTS, REPLICA], costs: 1, strike: kill_process },
-    Fault { name: "process-stopped", after: &[MEET, SLOTS], costs: 0, strike: stop_process },
+    Fault {
+        name: "process-killed",
+        after: &[MEET, SLOTS, REPLICA],
+        costs: 1,
+        strike: kill_process,
+    },
+    Fault {
+        name: "process-stopped",
+        after: &[MEET, SLOTS],
+        costs: 0,
+        strike: stop_process,
+    },
     Fault {
         name: "node-deleted",
         after: &[CREATED, STAMP, MEET, SLOTS],
@@ -112,12 +127,23 @@ fn run(stage: &Stage, operator: &mut Followed, fault: &Fault, after: &str, names
     (fault.strike)(stage, namespace, &said);
     operator.hear(namespace, ACTIVATION, LIMIT);
     stage.wait_until_formed(namespace, Shape::USUAL);
-    until(&format!("what is kept of {namespace} is there"), LIMIT, || kept(stage, namespace));
+    until(
+        &format!("what is kept of {namespace} is there"),
+        LIMIT,
+        || kept(stage, namespace),
+    );
     let census = stage.census(namespace);
     let words = operator.last_words();
-    assert_eq!(census.check(Shape::USUAL.nodes()), Ok(()), "{namespace}; {words}");
+    assert_eq!(
+        census.check(Shape::USUAL.nodes()),
+        Ok(()),
+        "{namespace}; {words}"
+    );
     let lost = census.deleted.len();
-    assert!(lost <= fault.costs, "{namespace}: {lost} nodes were lost: {census:?}; {words}");
+    assert!(
+        lost <= fault.costs,
+        "{namespace}: {lost} nodes were lost: {census:?}; {words}"
+    );
     say(&format!("{namespace}: formed, {lost} nodes were replaced"));
     stage.delete("Namespace", "", namespace);
 }
@@ -126,7 +152,10 @@ fn run(stage: &Stage, operator: &mut Followed, fault: &Fault, after: &str, names
 fn kept(stage: &Stage, namespace: &str) -> Result<(), String> {
     let nodes = stage.list("ValkeyNode", namespace)?;
     let name = |node: &serde_json::Value| node["metadata"]["name"].as_str().map(str::to_owned);
-    let configs = nodes.iter().filter_map(name).map(|name| ("ConfigMap", format!("{name}-config")));
+    let configs = nodes
+        .iter()
+        .filter_map(name)
+        .map(|name| ("ConfigMap", format!("{name}-config")));
     let cluster = [
         ("Service", "c".to_owned()),
         ("Secret", "c-operator-auth".to_owned()),
@@ -142,7 +171,10 @@ fn kept(stage: &Stage, namespace: &str) -> Result<(), String> {
 
 fn kill_api_server(stage: &Stage, _: &str, _: &Said) {
     stage.testbed.kill(Part::ApiServer).expect("killed");
-    stage.testbed.start_again(Part::ApiServer).expect("started again");
+    stage
+        .testbed
+        .start_again(Part::ApiServer)
+        .expect("started again");
 }
 
 fn pause(stage: &Stage, part: Part) {
@@ -153,8 +185,14 @@ fn pause(stage: &Stage, part: Part) {
 }
 
 fn signal(stage: &Stage, namespace: &str, said: &Said, signal: Signal) {
-    let pod = PodName { namespace, name: said.node() };
-    stage.testbed.pod_signal(&pod, Some("valkey-server"), signal).expect("signalled");
+    let pod = PodName {
+        namespace,
+        name: said.node(),
+    };
+    stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-server"), signal)
+        .expect("signalled");
 }
 
 fn kill_process(stage: &Stage, namespace: &str, said: &Said) {

@@ -4,9 +4,14 @@
 use std::io::BufRead as _;
 use std::io::BufReader;
 use std::process::Child;
-use std::process::ChildStdout;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -35,6 +40,9 @@ pub(crate) const WRITES: &[&str] = &[
     ACTIVATION,
 ];
 
+/// Lines shown of a log.
+const LAST_WORDS: usize = 60;
+
 /// The last write of a bootstrap.
 pub(crate) const ACTIVATION: &str = "cluster formed, transitioning to Active";
 
@@ -60,12 +68,13 @@ impl Said {
     }
 }
 
-/// A running operator. It is read from while something is waited for; a pipe holds what it says meanwhile.
+/// A running operator.
 pub(crate) struct Followed {
     child: Child,
-    out: BufReader<ChildStdout>,
-    /// The last lines, for the reader of a failed test.
-    heard: Vec<String>,
+    /// Lines as they come. A thread reads them: a pipe that nobody empties would stop the operator.
+    lines: Receiver<String>,
+    /// All of them, for the reader of a failed test.
+    heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Followed {
@@ -79,28 +88,36 @@ impl Followed {
             .spawn()
             .expect("the operator's binary runs");
         let out = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
-        Self { child, out, heard: Vec::new() }
+        let (sender, lines) = channel();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&heard);
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                keep.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+                // The test may be over and nobody listen any more.
+                if sender.send(line).is_err() {}
+            }
+        });
+        Self { child, lines, heard }
     }
 
-    /// Reads on until a line answers. The operator speaks at least every 30 s, so the deadline is kept within that.
+    /// Listens until a line answers, from where the last listening ended.
     pub(crate) fn listen<T>(
         &mut self,
         what: &str,
         limit: Duration,
         mut answer: impl FnMut(&Said) -> Option<T>,
     ) -> T {
-        let start = Instant::now();
+        let end = Instant::now() + limit;
         loop {
-            let mut line = String::new();
-            let read = self.out.read_line(&mut line).expect("the pipe can be read");
-            assert!(read > 0, "the operator ended before {what}; {}", self.last_words());
-            self.heard.push(line.trim_end().to_owned());
-            let said = serde_json::from_str(&line).map(Said).expect("each line is JSON");
-            if let Some(answer) = answer(&said) {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = match self.lines.recv_timeout(left) {
+                Ok(line) => serde_json::from_str(&line).map(Said).expect("each line is JSON"),
+                Err(error) => panic!("{what} did not come in {limit:?}: {error}; {}", self.last_words()),
+            };
+            if let Some(answer) = answer(&line) {
                 return answer;
             }
-            let late = start.elapsed() > limit;
-            assert!(!late, "{what} did not come in {limit:?}; {}", self.last_words());
         }
     }
 
@@ -119,8 +136,9 @@ impl Followed {
     }
 
     pub(crate) fn last_words(&self) -> String {
-        let from = self.heard.len().saturating_sub(60);
-        format!("its last words:\n{}", self.heard[from..].join("\n"))
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = heard.len().saturating_sub(LAST_WORDS);
+        format!("its last words:\n{}", heard[from..].join("\n"))
     }
 }
 

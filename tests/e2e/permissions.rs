@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::machine::Signal;
 use crate::testbed::operator;
@@ -38,8 +38,10 @@ fn a_whole_life_needs_the_released_role_and_no_more() {
     stops_gracefully(&stage);
     passes_away(&stage);
     let asked = stage.audit(ACCOUNT);
-    let asked: Vec<&Value> =
-        asked.iter().filter(|event| event["user"]["username"] == ACCOUNT).collect();
+    let asked: Vec<&Value> = asked
+        .iter()
+        .filter(|event| event["user"]["username"] == ACCOUNT)
+        .collect();
     let refused: Vec<_> = asked
         .iter()
         .filter(|event| event["responseStatus"]["code"] == 403)
@@ -47,17 +49,27 @@ fn a_whole_life_needs_the_released_role_and_no_more() {
         .filter(|event| event["annotations"]["authorization.k8s.io/decision"] != "allow")
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    let used: Rights = asked.iter().map(|event| right_of(&event["objectRef"], event)).collect();
+    let used: Rights = asked
+        .iter()
+        .map(|event| right_of(&event["objectRef"], event))
+        .collect();
     let granted = granted(&stage);
     let unused: Vec<_> = granted.difference(&used).collect();
     let beyond: Vec<_> = used.difference(&granted).collect();
-    assert!(unused.is_empty() && beyond.is_empty(), "unused: {unused:?}, beyond: {beyond:?}");
+    assert!(
+        unused.is_empty() && beyond.is_empty(),
+        "unused: {unused:?}, beyond: {beyond:?}"
+    );
     say(&format!("{} rights, each of them used", used.len()));
 }
 
 fn right_of(object: &Value, event: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut resource = format!("{}/{}", text(&object["apiGroup"]), text(&object["resource"]));
+    let mut resource = format!(
+        "{}/{}",
+        text(&object["apiGroup"]),
+        text(&object["resource"])
+    );
     if let Some(part) = object["subresource"].as_str() {
         resource = format!("{resource}/{part}");
     }
@@ -70,7 +82,9 @@ fn granted(stage: &Stage) -> Rights {
     let role: Value = serde_json::from_str(&role).expect("JSON");
     let words = |value: &Value| -> Vec<String> {
         let words = value.as_array().into_iter().flatten();
-        words.map(|word| word.as_str().unwrap_or_default().to_owned()).collect()
+        words
+            .map(|word| word.as_str().unwrap_or_default().to_owned())
+            .collect()
     };
     let mut granted = Rights::new();
     for rule in role["rules"].as_array().expect("rules") {
@@ -106,11 +120,16 @@ fn live(stage: &Stage) {
     until("pods are annotated", LIMIT, || {
         let pods = stage.list("Pod", "life")?;
         let team = |pod: &&Value| pod["metadata"]["annotations"]["example.com/team"] != "blue";
-        pods.iter().find(team).map_or(Ok(()), |pod| Err(pod["metadata"].to_string()))
+        pods.iter()
+            .find(team)
+            .map_or(Ok(()), |pod| Err(pod["metadata"].to_string()))
     });
     until("the ACL file has the new hash", LIMIT, || {
         let map = stage.get("ConfigMap", "life", "c-acl")?.ok_or("none")?;
-        if map["data"]["users.acl"].as_str().is_some_and(|text| text.contains(&two)) {
+        if map["data"]["users.acl"]
+            .as_str()
+            .is_some_and(|text| text.contains(&two))
+        {
             Ok(())
         } else {
             Err(map.to_string())
@@ -120,7 +139,11 @@ fn live(stage: &Stage) {
     until("the Service is back", LIMIT, || {
         let service = stage.get("Service", "life", "c")?.ok_or("none")?;
         let going = !service["metadata"]["deletionTimestamp"].is_null();
-        if going { Err(service.to_string()) } else { Ok(()) }
+        if going {
+            Err(service.to_string())
+        } else {
+            Ok(())
+        }
     });
 }
 
@@ -150,20 +173,35 @@ fn stops_gracefully(stage: &Stage) {
     let label = &enforced["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
     assert_eq!(label, "restricted");
     let pods = stage.list("Pod", "valkey-operator").expect("listed");
-    let name = pods.first().and_then(|pod| pod["metadata"]["name"].as_str()).expect("one pod");
-    let pod = PodName { namespace: "valkey-operator", name };
-    let signalled = stage.testbed.pod_signal(&pod, Some("valkey-operator"), Signal::Terminate);
+    let name = pods
+        .first()
+        .and_then(|pod| pod["metadata"]["name"].as_str())
+        .expect("one pod");
+    let pod = PodName {
+        namespace: "valkey-operator",
+        name,
+    };
+    let signalled = stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-operator"), Signal::Terminate);
     signalled.expect("signalled");
     let ended = until("the container's end", GRACE, || {
-        let pod = stage.get("Pod", pod.namespace, pod.name)?.ok_or("the pod is gone")?;
+        let pod = stage
+            .get("Pod", pod.namespace, pod.name)?
+            .ok_or("the pod is gone")?;
         let status = &pod["status"]["containerStatuses"][0];
-        let ended = [&status["lastState"]["terminated"], &status["state"]["terminated"]];
+        let ended = [
+            &status["lastState"]["terminated"],
+            &status["state"]["terminated"],
+        ];
         let ended = ended.into_iter().find(|state| !state.is_null());
         ended.cloned().ok_or_else(|| status.to_string())
     });
     assert_eq!(ended["exitCode"], 0, "{ended}");
     until("the operator runs again", LIMIT, || {
-        let pod = stage.get("Pod", pod.namespace, pod.name)?.ok_or("the pod is gone")?;
+        let pod = stage
+            .get("Pod", pod.namespace, pod.name)?
+            .ok_or("the pod is gone")?;
         let status = &pod["status"]["containerStatuses"][0];
         if status["ready"] == true && status["restartCount"] == 1 {
             Ok(())

@@ -12,11 +12,11 @@ use sha2::Sha256;
 
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 use crate::stage::until;
 use crate::testbed::control::Part;
 use crate::testbed::machine::Signal;
@@ -48,9 +48,14 @@ fn an_invalid_setting_ends_the_process_with_a_logged_error() {
         .expect("the operator's binary runs");
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stdout);
-    let lines: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    let error = lines.iter().find(|line| line["level"] == "ERROR").expect("an error is logged");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let error = lines
+        .iter()
+        .find(|line| line["level"] == "ERROR")
+        .expect("an error is logged");
     let said = error["fields"].to_string();
     for word in ["DEFAULT_ZONE_SPREAD", "Sometimes", "bestEffort", "required"] {
         assert!(said.contains(word), "{said}");
@@ -73,13 +78,25 @@ fn every_promised_message_is_said_as_a_json_line() {
     });
     // A process that hangs cannot load its ACLs; an API server that is gone fails a tick.
     let nodes = stage.list("ValkeyNode", "talk").expect("listed");
-    let name = nodes.first().and_then(|node| node["metadata"]["name"].as_str()).expect("a node");
-    let pod = PodName { namespace: "talk", name };
-    stage.testbed.pod_signal(&pod, Some("valkey-server"), Signal::Stop).expect("stopped");
+    let name = nodes
+        .first()
+        .and_then(|node| node["metadata"]["name"].as_str())
+        .expect("a node");
+    let pod = PodName {
+        namespace: "talk",
+        name,
+    };
+    stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-server"), Signal::Stop)
+        .expect("stopped");
     hear(&mut operator, &mut lines, "a failed ACL LOAD", |line| {
         line["fields"]["message"] == "ACL LOAD failed, will retry next tick"
     });
-    stage.testbed.pod_signal(&pod, Some("valkey-server"), Signal::Continue).expect("continued");
+    stage
+        .testbed
+        .pod_signal(&pod, Some("valkey-server"), Signal::Continue)
+        .expect("continued");
     stage.apply_cluster("later", Shape::SMALL);
     hear(&mut operator, &mut lines, "a node", |line| {
         line["fields"]["message"] == "node created" && line["fields"]["namespace"] == "later"
@@ -88,12 +105,20 @@ fn every_promised_message_is_said_as_a_json_line() {
     hear(&mut operator, &mut lines, "a failed tick", |line| {
         line["fields"]["message"] == "reconcile error, requeuing"
     });
-    stage.testbed.start_again(Part::ApiServer).expect("started again");
+    stage
+        .testbed
+        .start_again(Part::ApiServer)
+        .expect("started again");
     hear(&mut operator, &mut lines, "activation", |line| {
         line["fields"]["message"] == ACTIVATION && line["fields"]["namespace"] == "later"
     });
     for promised in PROMISED {
-        assert!(lines.iter().any(|line| line["fields"]["message"] == *promised), "{promised}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line["fields"]["message"] == *promised),
+            "{promised}"
+        );
     }
     lines.iter().for_each(check_line);
     say(&format!("{} lines, each well formed", lines.len()));
@@ -113,16 +138,27 @@ fn hear(
 
 fn check_line(line: &Value) {
     let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-    let whole = ["timestamp", "level", "target"].iter().all(|field| text(&line[field]));
+    let whole = ["timestamp", "level", "target"]
+        .iter()
+        .all(|field| text(&line[field]));
     assert!(whole && text(&line["fields"]["message"]), "{line}");
     let target = line["target"].as_str().unwrap_or_default();
-    let of_a_tick = matches!(target, "operator::controller::cluster" | "operator::controller::node");
+    let of_a_tick = matches!(
+        target,
+        "operator::controller::cluster" | "operator::controller::node"
+    );
     if of_a_tick {
-        assert!(text(&line["fields"]["cluster_name"]) && text(&line["fields"]["namespace"]), "{line}");
+        assert!(
+            text(&line["fields"]["cluster_name"]) && text(&line["fields"]["namespace"]),
+            "{line}"
+        );
     }
     if of_a_tick || target == "operator::controller" {
         let reference = line["span"]["object.ref"].as_str().unwrap_or_default();
-        assert!(reference.starts_with("Valkey"), "no object reference: {line}");
+        assert!(
+            reference.starts_with("Valkey"),
+            "no object reference: {line}"
+        );
     }
 }
 
@@ -142,7 +178,10 @@ fn no_password_and_no_hash_is_told() {
     until("an ACL pass after activation", LIMIT, || {
         let log = log();
         let active = log.find(ACTIVATION).ok_or("not active")?;
-        log[active..].find("ACL reconcile tick").map(drop).ok_or_else(|| "no pass".to_owned())
+        log[active..]
+            .find("ACL reconcile tick")
+            .map(drop)
+            .ok_or_else(|| "no pass".to_owned())
     });
     let secrets = secrets(&stage);
     let log = log();
@@ -156,13 +195,20 @@ fn no_password_and_no_hash_is_told() {
     for object in objects["items"].as_array().expect("a list") {
         let acl = object["metadata"]["name"] == "c-acl";
         // The hashes belong into users.acl, and there only.
-        let forbidden = if acl { secrets.passwords.clone() } else { secrets.concat() };
+        let forbidden = if acl {
+            secrets.passwords.clone()
+        } else {
+            secrets.concat()
+        };
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         check_silent(&what, &object.to_string(), &forbidden);
     }
     for pod in stage.list("Pod", "secret").expect("listed") {
         let name = pod["metadata"]["name"].as_str().expect("a name");
-        let pod = PodName { namespace: "secret", name };
+        let pod = PodName {
+            namespace: "secret",
+            name,
+        };
         for process in pod::processes(&stage.testbed, &pod).expect("processes") {
             let arguments = std::fs::read(format!("/proc/{}/cmdline", process.pid));
             // A probe's process may have ended by now.
@@ -190,22 +236,44 @@ fn secrets(stage: &Stage) -> Secrets {
     let (mut passwords, mut hashes) = (Vec::new(), Vec::new());
     for key in ["operator-password", "repl-password"] {
         let template = format!("--output=go-template={{{{index .data \"{key}\" | base64decode}}}}");
-        let words = ["get", "secret", "c-operator-auth", "--namespace", "secret", &template];
+        let words = [
+            "get",
+            "secret",
+            "c-operator-auth",
+            "--namespace",
+            "secret",
+            &template,
+        ];
         let password = stage.kubectl(words);
         assert_eq!(password.len(), 128, "a password is 128 characters");
         let hash = Sha256::digest(password.as_bytes());
         hashes.push(hash.iter().map(|byte| format!("{byte:02x}")).collect());
         passwords.push(password);
         let template = format!("--output=go-template={{{{index .data \"{key}\"}}}}");
-        let words = ["get", "secret", "c-operator-auth", "--namespace", "secret", &template];
+        let words = [
+            "get",
+            "secret",
+            "c-operator-auth",
+            "--namespace",
+            "secret",
+            &template,
+        ];
         passwords.push(stage.kubectl(words));
     }
     Secrets { passwords, hashes }
 }
 
 fn check_silent(what: &str, text: &str, forbidden: &[String]) {
-    let told = forbidden.iter().find(|secret| text.contains(secret.as_str()));
-    let around = told.and_then(|secret| text.find(secret.as_str())).unwrap_or_default();
+    let told = forbidden
+        .iter()
+        .find(|secret| text.contains(secret.as_str()));
+    let around = told
+        .and_then(|secret| text.find(secret.as_str()))
+        .unwrap_or_default();
     let line = text[..around].rfind('\n').map_or(0, |end| end + 1);
-    assert!(told.is_none(), "{what} tells a secret after {:?}", &text[line..around]);
+    assert!(
+        told.is_none(),
+        "{what} tells a secret after {:?}",
+        &text[line..around]
+    );
 }

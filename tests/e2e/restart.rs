@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
+use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
 use crate::stage::Stage;
 use crate::stage::say;
-use crate::stage::slow;
 
 /// Without `ALL=1` every so-manieth write is tried.
 const STRIDE: usize = 4;
@@ -35,8 +35,15 @@ fn killed_after_each_write_the_next_operator_finishes() {
     assert!(writes > 30, "a bootstrap has more than {writes} writes");
     let stride = if all { 1 } else { STRIDE };
     let points: Vec<usize> = (1..=writes).step_by(stride).collect();
-    let how = if all { "each" } else { "every fourth (ALL=1: each)" };
-    say(&format!("killing the operator after {how} of {writes} writes, {} runs", points.len()));
+    let how = if all {
+        "each"
+    } else {
+        "every fourth (ALL=1: each)"
+    };
+    say(&format!(
+        "killing the operator after {how} of {writes} writes, {} runs",
+        points.len()
+    ));
     for &point in &points {
         let namespace = format!("write-{point}");
         stage.apply_cluster(&namespace, Shape::USUAL);
@@ -57,7 +64,9 @@ fn killed_at_random_moments_the_next_operator_finishes() {
     if !slow("killed_at_random_moments_the_next_operator_finishes") {
         return;
     }
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
     say(&format!("SEED={seed}"));
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
@@ -77,7 +86,10 @@ fn killed_at_random_moments_the_next_operator_finishes() {
         }
         stage.wait_until_formed(&namespace, Shape::USUAL);
         finish(&stage, &namespace, &operator);
-        say(&format!("run {run}: formed after {:.1} s", start.elapsed().as_secs_f32()));
+        say(&format!(
+            "run {run}: formed after {:.1} s",
+            start.elapsed().as_secs_f32()
+        ));
     }
     say(&format!("{RANDOM_RUNS} runs, {kills} kills"));
     assert_all_gone(&stage, &operator);
@@ -116,14 +128,28 @@ fn finish(stage: &Stage, namespace: &str, operator: &Followed) {
     assert_eq!(formed, Ok(()), "{namespace}; {}", operator.last_words());
     let census = stage.census(namespace);
     let words = operator.last_words();
-    assert_eq!(census.check(Shape::USUAL.nodes()), Ok(()), "{namespace}; {words}");
-    assert!(census.deleted.is_empty(), "{namespace}: no node had to go: {census:?}; {words}");
+    assert_eq!(
+        census.check(Shape::USUAL.nodes()),
+        Ok(()),
+        "{namespace}; {words}"
+    );
+    assert!(
+        census.deleted.is_empty(),
+        "{namespace}: no node had to go: {census:?}; {words}"
+    );
     stage.delete("Namespace", "", namespace);
 }
 
 fn assert_all_gone(stage: &Stage, operator: &Followed) {
-    let words = ["wait", "--for=delete", "valkeyclusters,valkeynodes,pods", "--all"];
-    let words = words.into_iter().chain(["--all-namespaces", "--timeout=180s"]);
+    let words = [
+        "wait",
+        "--for=delete",
+        "valkeyclusters,valkeynodes,pods",
+        "--all",
+    ];
+    let words = words
+        .into_iter()
+        .chain(["--all-namespaces", "--timeout=180s"]);
     let gone = stage.testbed.kubectl(words);
     assert!(gone.is_ok(), "{gone:?}; {}", operator.last_words());
 }

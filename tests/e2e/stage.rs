@@ -32,18 +32,13 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(100);
 
-static ALONE: Mutex<()> = Mutex::new(());
+/// Holds back every other test on a testbed.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const MENU: &str = include_str!("../../config/samples/menu.yaml");
-
-/// Whether slow tests are asked for; says so where they are not.
-pub(crate) fn slow(test: &str) -> bool {
-    let slow = std::env::var("SLOW").is_ok_and(|value| value == "1");
-    if !slow {
-        say(&format!("{test}: skipped, it runs with SLOW=1"));
-    }
-    slow
-}
 
 /// One line for the person who waits, past the test harness, which keeps back what passing tests print.
 pub(crate) fn say(line: &str) {
@@ -61,7 +56,10 @@ pub(crate) fn until<T>(
     loop {
         match look() {
             Ok(found) => return found,
-            Err(seen) => assert!(start.elapsed() < limit, "{what}: not after {limit:?}: {seen}"),
+            Err(seen) => assert!(
+                start.elapsed() < limit,
+                "{what}: not after {limit:?}: {seen}"
+            ),
         }
         thread::sleep(POLL);
     }
@@ -82,8 +80,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) const USUAL: Self = Self { shards: 3, replicas: 1 };
-    pub(crate) const SMALL: Self = Self { shards: 1, replicas: 1 };
+    pub(crate) const USUAL: Self = Self {
+        shards: 3,
+        replicas: 1,
+    };
+    pub(crate) const SMALL: Self = Self {
+        shards: 1,
+        replicas: 1,
+    };
 
     pub(crate) fn nodes(self) -> usize {
         self.shards * (1 + self.replicas)
@@ -92,9 +96,13 @@ impl Shape {
 
 impl Stage {
     pub(crate) fn up() -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let options = Options { nodes: 3, zones, ..Options::default() };
+        let options = Options {
+            nodes: 3,
+            zones,
+            ..Options::default()
+        };
         let testbed = Testbed::up(&options).expect("a testbed");
         operator::install_kinds(&testbed).expect("the kinds are installed");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -102,13 +110,20 @@ impl Stage {
             let _entered = runtime.enter();
             testbed.client().expect("a client")
         };
-        let stage = Self { testbed, runtime, client, _alone: alone };
+        let stage = Self {
+            testbed,
+            runtime,
+            client,
+            _alone: alone,
+        };
         stage.apply(MENU);
         stage
     }
 
     pub(crate) fn apply(&self, manifest: &str) {
-        self.testbed.kubectl_with(["apply", "--filename", "-"], manifest).expect("applied");
+        self.testbed
+            .kubectl_with(["apply", "--filename", "-"], manifest)
+            .expect("applied");
     }
 
     pub(crate) fn apply_cluster(&self, namespace: &str, shape: Shape) {
@@ -162,7 +177,10 @@ impl Stage {
         name: &str,
     ) -> Result<Option<Value>, String> {
         let api = self.api(kind, namespace);
-        let found = self.runtime.block_on(api.get_opt(name)).map_err(|error| error.to_string())?;
+        let found = self
+            .runtime
+            .block_on(api.get_opt(name))
+            .map_err(|error| error.to_string())?;
         Ok(found.map(|object| serde_json::to_value(object).expect("an object is JSON")))
     }
 
@@ -170,7 +188,9 @@ impl Stage {
         let api = self.api(kind, namespace);
         let found = self.runtime.block_on(api.list(&ListParams::default()));
         let found = found.map_err(|error| error.to_string())?.items.into_iter();
-        Ok(found.map(|object| serde_json::to_value(object).expect("an object is JSON")).collect())
+        Ok(found
+            .map(|object| serde_json::to_value(object).expect("an object is JSON"))
+            .collect())
     }
 
     /// Asks for the deletion and does not wait for it.
@@ -185,31 +205,47 @@ impl Stage {
         let path = self.testbed.machine.directory.join("audit.log");
         let log = std::fs::read_to_string(path).expect("the audit log can be read");
         // The last line may be half written.
-        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = log
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
         let lines = lines.filter(|line| line.contains(text));
-        lines.map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+        lines
+            .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+            .collect()
     }
 
     pub(crate) fn census(&self, namespace: &str) -> Census {
-        Census::of(&self.audit(&format!("\"namespace\":\"{namespace}\"")), namespace)
+        Census::of(
+            &self.audit(&format!("\"namespace\":\"{namespace}\"")),
+            namespace,
+        )
     }
 
     pub(crate) fn wait_for_state(&self, namespace: &str, state: &str) {
         until(&format!("{namespace}/c is {state}"), LIMIT, || {
-            let cluster = self.get("ValkeyCluster", namespace, "c")?.ok_or("it is gone")?;
-            if cluster["status"]["state"] == state { Ok(()) } else { Err(cluster.to_string()) }
+            let cluster = self
+                .get("ValkeyCluster", namespace, "c")?
+                .ok_or("it is gone")?;
+            if cluster["status"]["state"] == state {
+                Ok(())
+            } else {
+                Err(cluster.to_string())
+            }
         });
     }
 
     pub(crate) fn wait_until_gone(&self, kind: &str, namespace: &str, name: &str) {
         until(&format!("{kind} {namespace}/{name} is gone"), LIMIT, || {
-            self.get(kind, namespace, name)?.map_or(Ok(()), |object| Err(object.to_string()))
+            self.get(kind, namespace, name)?
+                .map_or(Ok(()), |object| Err(object.to_string()))
         });
     }
 
     /// Active in Kubernetes, and whole in the words of each Valkey process.
     pub(crate) fn formed(&self, namespace: &str, shape: Shape) -> Result<(), String> {
-        let cluster = self.get("ValkeyCluster", namespace, "c")?.ok_or("there is no cluster")?;
+        let cluster = self
+            .get("ValkeyCluster", namespace, "c")?
+            .ok_or("there is no cluster")?;
         let status = &cluster["status"];
         if status["state"] != "Active" || !status["targetSpec"].is_null() {
             return Err(format!("the status is {status}"));
@@ -217,7 +253,11 @@ impl Stage {
         let nodes = self.list("ValkeyNode", namespace)?;
         let pods = self.list("Pod", namespace)?;
         if nodes.len() != shape.nodes() || pods.len() != shape.nodes() {
-            return Err(format!("there are {} nodes and {} pods", nodes.len(), pods.len()));
+            return Err(format!(
+                "there are {} nodes and {} pods",
+                nodes.len(),
+                pods.len()
+            ));
         }
         let mut shards: BTreeMap<u64, Vec<Member>> = BTreeMap::new();
         for node in &nodes {
@@ -235,7 +275,9 @@ impl Stage {
         if shards.len() != shape.shards {
             return Err(format!("there are {} shard indices", shards.len()));
         }
-        shards.values().try_for_each(|members| whole(members, shape.replicas))
+        shards
+            .values()
+            .try_for_each(|members| whole(members, shape.replicas))
     }
 
     pub(crate) fn wait_until_formed(&self, namespace: &str, shape: Shape) {
@@ -268,7 +310,10 @@ fn member(ip: &str, shape: Shape) -> Result<Member, String> {
         return Err(format!("{ip} does not say {missing}: {info}"));
     }
     let table = ask(ip, "CLUSTER NODES")?;
-    let own = table.lines().find(|line| line.contains("myself")).ok_or("no line of its own")?;
+    let own = table
+        .lines()
+        .find(|line| line.contains("myself"))
+        .ok_or("no line of its own")?;
     let words: Vec<&str> = own.split_whitespace().collect();
     let is_replica = words.get(2).is_some_and(|flags| flags.contains("slave"));
     let linked = ask(ip, "INFO replication")?.contains("master_link_status:up");
@@ -284,9 +329,13 @@ fn member(ip: &str, shape: Shape) -> Result<Member, String> {
 
 /// One primary with slots, and its replicas.
 fn whole(members: &[Member], replicas: usize) -> Result<(), String> {
-    let primary = members.iter().find(|member| member.primary.is_none() && member.slots);
+    let primary = members
+        .iter()
+        .find(|member| member.primary.is_none() && member.slots);
     let primary = primary.ok_or_else(|| format!("no primary among {members:?}"))?;
-    let linked = members.iter().filter(|member| member.primary.as_ref() == Some(&primary.id));
+    let linked = members
+        .iter()
+        .filter(|member| member.primary.as_ref() == Some(&primary.id));
     if linked.count() == replicas && members.len() == replicas + 1 {
         Ok(())
     } else {
@@ -297,12 +346,16 @@ fn whole(members: &[Member], replicas: usize) -> Result<(), String> {
 /// One command to a Valkey process without a password; its reply as text.
 pub(crate) fn ask(ip: &str, command: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{command} to {ip}: {error}");
-    let address = format!("{ip}:6379").parse().map_err(|error| format!("{ip}: {error}"))?;
+    let address = format!("{ip}:6379")
+        .parse()
+        .map_err(|error| format!("{ip}: {error}"))?;
     let limit = Duration::from_secs(3);
     let mut stream = TcpStream::connect_timeout(&address, limit).map_err(failed)?;
     stream.set_read_timeout(Some(limit)).map_err(failed)?;
     // The server closes after QUIT, so that the reply ends with the stream.
-    stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).map_err(failed)?;
+    stream
+        .write_all(format!("{command}\r\nQUIT\r\n").as_bytes())
+        .map_err(failed)?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).map_err(failed)?;
     Ok(reply)

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::slow;
+use super::stage::alone;
 use super::testbed::Options;
 use super::testbed::Testbed;
 use super::testbed::command::Look;
@@ -45,6 +46,7 @@ fn pods_run_break_and_go_without_a_trace() -> Outcome {
     if !slow("pods_run_break_and_go_without_a_trace") {
         return Ok(());
     }
+    let _alone = alone();
     let testbed = Testbed::up(&Options {
         nodes: 3,
         zones: ["north", "south"].map(str::to_owned).to_vec(),
@@ -72,6 +74,7 @@ fn a_testbed_ends_with_its_killed_owner() -> Outcome {
     if !slow("a_testbed_ends_with_its_killed_owner") {
         return Ok(());
     }
+    let _alone = alone();
     let name = format!("orphan-{}", std::process::id());
     let this_test = std::env::current_exe()?;
     let mut owner = Command::new(this_test)

@@ -1,2 +1,25 @@
-//! Tests.
-fn main() {}
+//! Real valkey-server processes on loopback: what our modules say and read, held against the truth.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on ends, and what it measured is for who asks with --nocapture"
+)]
+
+mod commands;
+mod connections;
+mod recordings;
+mod servers;
+mod settings;
+#[path = "../testbed/lib.rs"]
+mod testbed;
+
+use std::path::PathBuf;
+
+/// The server's program, of the version that the image of the testbed holds.
+fn valkey_server() -> PathBuf {
+    testbed::valkey_server()
+        .unwrap_or_else(|error| panic!("no valkey-server, which `make test` makes first: {error}"))
+}

@@ -45,7 +45,7 @@ static PORT: AtomicU16 = AtomicU16::new(21_000);
 /// Every printable oddity in one value.
 const HARD: &str = "a\"b'c\\d #e\\n\\x41  f\tg;{}$%`ü€ ";
 
-fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
+pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
     let spec = json!({ "configRef": "c", "shards": 1, "replicasPerShard": 0 });
     let menu = json!({
         "configs": { "c": { "imageRef": "v", "valkey": valkey, "acl": acl, "resources": { "memory": "64Mi" } } },

@@ -1,0 +1,269 @@
+//! What a connector does with servers that refuse, hang, die, come back, close connections or speak TLS.
+//! Never waits for longer than a deadline of the connector's own, plus what a busy machine adds.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
+
+use futures::future::join_all;
+use operator::model::redacted::Redacted;
+use operator::valkey::client::Connector;
+use operator::valkey::client::Error;
+use operator::valkey::client::Target;
+use operator::valkey::client::Tls;
+use rcgen::BasicConstraints;
+use rcgen::CertificateParams;
+use rcgen::IsCa;
+use rcgen::Issuer;
+use rcgen::KeyPair;
+
+use crate::servers::PASSWORD;
+use crate::servers::PORT;
+use crate::servers::Server;
+use crate::servers::next_address;
+use crate::servers::nothing_was_denied;
+use crate::servers::password;
+
+/// Two deadlines of a second each cannot be within this, one can, on a machine that does much else.
+const ONE_DEADLINE: Duration = Duration::from_millis(1900);
+
+/// The connections that the operator's user has there.
+fn connections(server: &Server) -> usize {
+    let clients: String = server.ask(&["CLIENT", "LIST"]);
+    clients
+        .lines()
+        .filter(|line| line.contains("user=_momento_operator"))
+        .count()
+}
+
+#[tokio::test]
+async fn one_connection_serves_all_calls() {
+    let connector = Connector::new(PORT);
+    let server = Server::start();
+    server.view(&connector).await;
+    let views = join_all((0..200).map(|_| server.view(&connector))).await;
+    assert!(views.iter().all(|view| *view == views[0]));
+    assert_eq!(connections(&server), 1);
+    let start = Instant::now();
+    for _ in 0..200 {
+        server.view(&connector).await;
+    }
+    println!(
+        "an account on a warm connection: {:?}",
+        start.elapsed() / 200
+    );
+    drop(connector);
+    nothing_was_denied([&server]);
+}
+
+#[tokio::test]
+async fn first_calls_at_once_leave_one_connection() {
+    let connector = Connector::new(PORT);
+    let server = Server::start();
+    join_all((0..20).map(|_| server.view(&connector))).await;
+    crate::servers::eventually("that the others are closed", async || {
+        match connections(&server) {
+            1 => Ok(()),
+            count => Err(count.to_string()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stranger_refuses_the_login() {
+    let connector = Connector::new(PORT);
+    let server = Server::start();
+    let wrong = Redacted::new(PASSWORD.replace('0', "f"));
+    let error = connector
+        .account(&Target::operator(server.ip(), &wrong))
+        .await
+        .unwrap_err();
+    let words = "refused the login: WRONGPASS invalid username-password pair or user is disabled.";
+    assert_eq!(error.to_string(), format!("{} {words}", server.ip()));
+    assert!(!format!("{error:?}").contains(wrong.expose()));
+    // The right one is not asked by the wrong one's connection, nor the other way.
+    server.view(&connector).await;
+    let error = connector
+        .account(&Target::operator(server.ip(), &wrong))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Login { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_full_server_is_no_stranger() {
+    let connector = Connector::new(PORT);
+    let server = Server::start_with(&[("maxclients", "1")]);
+    let _other = std::net::TcpStream::connect(server.address).unwrap();
+    let error = server.account(&connector).await.unwrap_err();
+    assert!(
+        error.to_string().contains("max number of clients"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_hung_server_costs_one_deadline() {
+    let connector = Connector::new(PORT);
+    let server = Server::start();
+    server.view(&connector).await;
+    server.hang();
+
+    let start = Instant::now();
+    let errors = join_all((0..20).map(|_| server.account(&connector))).await;
+    let kept = start.elapsed();
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Call { .. }), "{error:?}");
+    }
+    let start = Instant::now();
+    let error = server.account(&connector).await.unwrap_err();
+    let dialed = start.elapsed();
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    println!("a hung server costs {kept:?}, and {dialed:?} when it is dialed");
+    assert!(
+        kept < ONE_DEADLINE && dialed < ONE_DEADLINE,
+        "{kept:?} {dialed:?}"
+    );
+
+    server.wake();
+    server.view(&connector).await;
+    nothing_was_denied([&server]);
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_is_costs_one_deadline() {
+    let connector = Connector::new(PORT);
+    let nobody = next_address();
+    let start = Instant::now();
+    let error = connector
+        .account(&Target::operator(nobody, &password()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), format!("failed to connect to {nobody}"));
+    assert!(start.elapsed() < ONE_DEADLINE);
+}
+
+#[tokio::test]
+async fn a_killed_server_is_an_error_and_is_found_again() {
+    let connector = Connector::new(PORT);
+    let mut server = Server::start();
+    let before = server.view(&connector).await;
+    server.kill();
+    for _ in 0..2 {
+        let error = server.account(&connector).await.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    }
+    server.start_again();
+    assert_eq!(server.view(&connector).await.id, before.id);
+    nothing_was_denied([&server]);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_no_silence() {
+    let connector = Connector::new(PORT);
+    let server = Server::start();
+    let before = server.view(&connector).await;
+    for _ in 0..20 {
+        let killed: u32 = server.ask(&["CLIENT", "KILL", "USER", "_momento_operator"]);
+        assert_eq!(killed, 1);
+        assert_eq!(server.view(&connector).await, before);
+    }
+    assert_eq!(connections(&server), 1);
+    nothing_was_denied([&server]);
+}
+
+/// An authority of its own, and certificates by it.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            pem,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// Writes the three files for a server that all names of `c.ns` are given.
+    fn certify(&self, directory: &Path) {
+        let key = KeyPair::generate().unwrap();
+        let names = ["c.ns.svc.cluster.local", "*.c.ns.svc.cluster.local"].map(str::to_owned);
+        let certificate = CertificateParams::new(names)
+            .unwrap()
+            .signed_by(&key, &self.issuer)
+            .unwrap();
+        fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
+        fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
+        fs::write(directory.join("ca.crt"), &self.pem).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_tls_is_held_to_its_name_and_its_authority() {
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let connector = Connector::new(PORT);
+    let (old, new) = (Authority::new(), Authority::new());
+    let directory = std::env::temp_dir().join(format!("valkey-tls-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    old.certify(&directory);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let files = [
+        ("tls-cert-file", file("tls.crt")),
+        ("tls-key-file", file("tls.key")),
+        ("tls-ca-cert-file", file("ca.crt")),
+    ];
+    let files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(name, path)| (*name, path.as_str()))
+        .collect();
+    let mut settings = vec![
+        ("port", "0"),
+        ("tls-auth-clients", "no"),
+        ("tls-cluster", "yes"),
+    ];
+    let port = PORT.to_string();
+    settings.push(("tls-port", &port));
+    settings.extend(&files);
+    let server = Server::start_with(&settings);
+
+    let password = password();
+    let name = "c-1a2b3.c.ns.svc.cluster.local";
+    let plain = Target::operator(server.ip(), &password);
+    let by = |dns_name, ca_pem| plain.over_tls(Tls { dns_name, ca_pem });
+    let view = connector.account(&by(name, &old.pem)).await.unwrap();
+    assert_eq!(view.members.len(), 1);
+    let error = connector.account(&plain).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    for (dns_name, ca_pem) in [
+        ("d-1a2b3.d.ns.svc.cluster.local", &old.pem),
+        (name, &new.pem),
+    ] {
+        let error = connector.account(&by(dns_name, ca_pem)).await.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+        assert!(format!("{error:?}").contains("certificate"), "{error:?}");
+    }
+
+    // A rotation: the bundle of both authorities is trusted before and after the server's change.
+    let bundle = format!("{}{}", old.pem, new.pem);
+    assert_eq!(connector.account(&by(name, &bundle)).await.unwrap(), view);
+    new.certify(&directory);
+    connector
+        .config_set(&by(name, &bundle), &files)
+        .await
+        .unwrap();
+    let fresh = Connector::new(PORT);
+    assert_eq!(fresh.account(&by(name, &bundle)).await.unwrap(), view);
+    assert!(fresh.account(&by(name, &old.pem)).await.is_err());
+    fs::remove_dir_all(&directory).unwrap();
+}
