@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde_json::Value;
 use serde_json::json;
@@ -107,12 +106,9 @@ fn clusters_of_one_name_never_mix() {
 /// Ten thousand keys through a client that follows redirections, with the Service as its seed.
 fn serves(world: &World, wanted: &Wanted<'_>) {
     let host = format!("{}.{}.svc.cluster.local", wanted.name, wanted.namespace);
-    let (mut writes, mut reads) = (String::new(), String::new());
-    for key in 0..KEYS {
-        // Writing to a String does not fail.
-        if writeln!(writes, "SET key:{key} value:{key}").is_err() {}
-        if writeln!(reads, "GET key:{key}").is_err() {}
-    }
+    let lines = |line: fn(usize) -> String| (0..KEYS).map(line).collect::<String>();
+    let writes = lines(|key| format!("SET key:{key} value:{key}\n"));
+    let reads = lines(|key| format!("GET key:{key}\n"));
     let words = ["-c", "-h", &host];
     let written = world.valkey_cli(&words, &writes).expect("written");
     let refused = written.lines().find(|line| *line != "OK");

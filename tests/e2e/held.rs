@@ -71,19 +71,16 @@ fn an_edit_of_the_shape_waits_until_the_cluster_is_active() {
         "Active clears it"
     );
     shape_is(&cluster["spec"], &edited);
-    // Told by the log, for what an Active cluster does with the edit is not judged here.
+    made_as(&world, &wanted);
+}
+
+/// Told by the log, for what an Active cluster does with the edit is not judged here.
+fn made_as(world: &World, wanted: &Wanted<'_>) {
     world.until("the activation is in the log", "edits", || {
         let said = world.said_of("edits", "c")?;
-        let before = said
-            .iter()
-            .position(|(message, _)| message == ACTIVATION)
-            .ok_or("not yet")?;
-        let count = |wanted: &str| {
-            said[..before]
-                .iter()
-                .filter(|(message, _)| message == wanted)
-                .count()
-        };
+        let end = said.iter().position(|(message, _)| message == ACTIVATION);
+        let before = &said[..end.ok_or("not yet")?];
+        let count = |wanted: &str| before.iter().filter(|(said, _)| said == wanted).count();
         assert_eq!(count("node created"), wanted.nodes());
         assert_eq!(count("slots assigned"), wanted.shards);
         Ok(())
@@ -95,6 +92,46 @@ fn shape_is(spec: &Value, wanted: &Wanted<'_>) {
     assert_eq!(spec["replicasPerShard"], wanted.replicas, "{spec}");
 }
 
+/// An object of somebody else with a name that a cluster needs.
+struct Taken {
+    kind: &'static str,
+    cluster: &'static str,
+    name: &'static str,
+    object: Value,
+}
+
+impl Taken {
+    /// Labels like ours make nothing ours.
+    fn new(kind: &'static str, cluster: &'static str, name: &'static str, body: &Value) -> Self {
+        let mut object = body.clone();
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!(kind);
+        let labels =
+            json!({"app.kubernetes.io/name": "valkey", "app.kubernetes.io/instance": cluster});
+        object["metadata"] = json!({"name": name, "namespace": "taken", "labels": labels});
+        Self {
+            kind,
+            cluster,
+            name,
+            object,
+        }
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            namespace: "taken",
+            name: self.cluster,
+            shards: 1,
+            replicas: 1,
+        }
+    }
+
+    fn read(&self, world: &World) -> Value {
+        let read = world.stage.get(self.kind, "taken", self.name);
+        read.expect("read").expect("it is there")
+    }
+}
+
 #[test]
 fn objects_of_others_are_not_touched_and_hold_the_cluster_until_they_are_gone() {
     if !slow("objects_of_others_are_not_touched_and_hold_the_cluster_until_they_are_gone") {
@@ -102,83 +139,42 @@ fn objects_of_others_are_not_touched_and_hold_the_cluster_until_they_are_gone() 
     }
     let world = World::up();
     world.namespace("taken");
-    let data = json!({"operator-password": "eA==", "repl-password": "eA=="});
+    let service = json!({"spec": {"ports": [{"port": 80}]}});
+    let acl = json!({"data": {"users.acl": "user default off"}});
+    let auth = json!({"data": {"operator-password": "eA==", "repl-password": "eA=="}});
     let taken = [
-        (
-            "Service",
-            "service",
-            String::new(),
-            json!({"spec": {"ports": [{"port": 80}]}}),
-        ),
-        (
-            "ConfigMap",
-            "acl",
-            "-acl".to_owned(),
-            json!({"data": {"users.acl": "user default off"}}),
-        ),
-        (
-            "Secret",
-            "auth",
-            "-operator-auth".to_owned(),
-            json!({"data": data}),
-        ),
+        Taken::new("Service", "service", "service", &service),
+        Taken::new("ConfigMap", "acl", "acl-acl", &acl),
+        Taken::new("Secret", "auth", "auth-operator-auth", &auth),
     ];
-    let mut objects = Vec::new();
-    for (kind, cluster, suffix, body) in &taken {
-        let mut object = body.clone();
-        object["apiVersion"] = json!("v1");
-        object["kind"] = json!(kind);
-        // Labels like ours make nothing ours.
-        let labels =
-            json!({"app.kubernetes.io/name": "valkey", "app.kubernetes.io/instance": cluster});
-        let name = format!("{cluster}{suffix}");
-        object["metadata"] = json!({"name": name, "namespace": "taken", "labels": labels});
-        objects.push(object);
-    }
-    world.apply_all(&objects);
-    let read = |kind: &str, name: &str| world.stage.get(kind, "taken", name).expect("read");
-    let wanted = |name| Wanted {
-        namespace: "taken",
-        name,
-        shards: 1,
-        replicas: 1,
-    };
-    let name = |cluster: &str, suffix: &str| format!("{cluster}{suffix}");
-    let before = taken
+    world.apply_all(&taken.each_ref().map(|taken| taken.object.clone()));
+    let before = taken.each_ref().map(|taken| taken.read(&world));
+    let clusters = taken
         .each_ref()
-        .map(|(kind, cluster, suffix, _)| read(kind, &name(cluster, suffix)));
-    world.apply_all(
-        &taken
-            .each_ref()
-            .map(|(_, cluster, ..)| wanted(*cluster).manifest(&json!({}))),
-    );
-    for (kind, cluster, suffix, _) in &taken {
-        let name = name(cluster, suffix);
+        .map(|taken| taken.wanted().manifest(&json!({})));
+    world.apply_all(&clusters);
+    for Taken {
+        kind,
+        cluster,
+        name,
+        ..
+    } in &taken
+    {
         let reason = format!(
             "a {kind} named {name:?} exists that this cluster did not make: delete or rename it"
         );
         world.wait_for_reason("taken", cluster, &reason);
     }
-    for ((kind, cluster, suffix, _), before) in taken.iter().zip(&before) {
-        assert!(before.is_some());
-        assert_eq!(
-            read(kind, &name(cluster, suffix)),
-            *before,
-            "it is as it was"
-        );
-        assert_eq!(
-            world.nodes("taken", cluster).expect("listed").len(),
-            0,
-            "{cluster} is not begun"
-        );
-        world.stage.delete(kind, "taken", &name(cluster, suffix));
+    for (taken, before) in taken.iter().zip(&before) {
+        assert_eq!(taken.read(&world), *before, "it is as it was");
+        let nodes = world.nodes("taken", taken.cluster).expect("listed");
+        assert_eq!(nodes.len(), 0, "{} is not begun", taken.cluster);
+        world.stage.delete(taken.kind, "taken", taken.name);
     }
-    for (kind, cluster, suffix, _) in &taken {
-        world.wait_until_formed(&wanted(cluster));
-        let made = read(kind, &name(cluster, suffix)).expect("made anew");
-        assert_eq!(
-            made["metadata"]["ownerReferences"][0]["kind"], "ValkeyCluster",
-            "{made}"
-        );
+    for taken in &taken {
+        world.wait_until_formed(&taken.wanted());
+        let made = taken.read(&world);
+        let owner = &made["metadata"]["ownerReferences"][0]["kind"];
+        assert_eq!(owner, "ValkeyCluster", "{made}");
     }
 }

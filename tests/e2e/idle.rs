@@ -15,10 +15,10 @@ use crate::world::Wanted;
 use crate::world::World;
 
 /// Six passes of the ACL controller, which is the slowest of all that repeats.
-const IDLE: Duration = Duration::from_secs(180);
+const IDLE: Duration = Duration::from_mins(3);
 
 /// With `LONG=1`, as the first release is judged by.
-const IDLE_LONG: Duration = Duration::from_secs(300);
+const IDLE_LONG: Duration = Duration::from_mins(5);
 
 /// The looks of the operator, its logins, the kubelet's probe, and what a replica tells its primary.
 const HARMLESS: &[&str] = &[

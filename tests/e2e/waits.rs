@@ -48,109 +48,117 @@ struct Waiting {
     remedy: Vec<Value>,
 }
 
-fn waits_for_the_menu() -> Vec<Waiting> {
-    let hash = "0".repeat(64);
+impl Waiting {
+    fn new(name: &'static str, more: Value, reason: &str) -> Self {
+        Self {
+            name,
+            more,
+            before: Vec::new(),
+            reason: reason.to_owned(),
+            remedy: Vec::new(),
+        }
+    }
+
+    fn before(mut self, object: Value) -> Self {
+        self.before.push(object);
+        self
+    }
+
+    fn remedy(mut self, object: Value) -> Self {
+        self.remedy.push(object);
+        self
+    }
+}
+
+fn config_ref(name: &str) -> Value {
+    json!({"configRef": name})
+}
+
+/// Something that is named is not there.
+fn waits_for_what_is_missing() -> Vec<Waiting> {
+    let image = json!({"imageRef": "valkey-9"});
+    let published = json!({"repository": "valkey/valkey", "tag": "9.1.2", "version": "9.1.2"});
+    let orphan = json!({"imageRef": "valkey-9", "baseRef": "parent"});
+    vec![
+        Waiting::new(
+            "no-config",
+            config_ref("later"),
+            r#"ValkeyConfig "later" not found"#,
+        )
+        .remedy(config("later", &image)),
+        Waiting::new(
+            "no-base",
+            config_ref("orphan"),
+            r#"ValkeyConfig "parent" not found"#,
+        )
+        .before(config("orphan", &orphan))
+        .remedy(config("parent", &json!({}))),
+        Waiting::new(
+            "no-image",
+            config_ref("unimaged"),
+            r#"ValkeyImage "unpublished" not found"#,
+        )
+        .before(config("unimaged", &json!({"imageRef": "unpublished"})))
+        .remedy(menu("ValkeyImage", "unpublished", &published)),
+        Waiting::new(
+            "no-image-ref",
+            config_ref("bare"),
+            r#"no image_ref in config chain ending at "root""#,
+        )
+        .before(config("bare", &json!({"baseRef": "root"})))
+        .before(config("root", &json!({})))
+        .remedy(config("root", &image)),
+    ]
+}
+
+/// The first config that is one too many, and a circle.
+fn waits_for_a_shorter_chain() -> Vec<Waiting> {
+    let too_deep = "config inheritance depth exceeds 10 (cycle?)";
+    let image = json!({"imageRef": "valkey-9"});
+    let name = |index: usize| format!("deep-{index}");
+    let last = config(&name(DEPTH_MAX + 1), &image);
+    let links =
+        (1..=DEPTH_MAX).map(|index| config(&name(index), &json!({"baseRef": name(index + 1)})));
+    let deep = Waiting::new("too-deep", config_ref(&name(1)), too_deep)
+        .before(last)
+        .remedy(config(&name(DEPTH_MAX), &image));
+    let snake = json!({"imageRef": "valkey-9", "baseRef": "tail"});
+    vec![
+        links.fold(deep, Waiting::before),
+        Waiting::new("cycle", config_ref("snake"), too_deep)
+            .before(config("snake", &snake))
+            .before(config("tail", &json!({"baseRef": "snake"})))
+            .remedy(config("tail", &image)),
+    ]
+}
+
+/// Bindings that cannot be written down.
+fn waits_for_bindings() -> Vec<Waiting> {
     let binding = |role: &str| {
         let permission = json!({"roleRef": role, "keys": [{"pattern": "*"}]});
+        let hash = "0".repeat(64);
         json!([{"username": "app", "passwordHashes": [hash], "permissions": [permission]}])
     };
-    let link = |index: usize| {
-        let base = json!({"baseRef": format!("deep-{}", index + 1)});
-        config(&format!("deep-{index}"), &base)
-    };
-    let too_deep = "config inheritance depth exceeds 10 (cycle?)".to_owned();
-    let waiting = |name, more, before: &[Value], reason: &str, remedy: &[Value]| Waiting {
-        name,
-        more,
-        before: before.to_vec(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_vec(),
-    };
-    let mut deep: Vec<Value> = (1..=DEPTH_MAX).map(link).collect();
-    deep.push(config(
-        &format!("deep-{}", DEPTH_MAX + 1),
-        &json!({"imageRef": "valkey-9"}),
-    ));
+    let bound = binding("app-readwrite");
+    let twice = json!({"configRef": "bound", "acl": bound});
+    let role = json!({"categories": [{"name": "read", "access": "allow"}]});
     vec![
-        waiting(
-            "no-config",
-            json!({"configRef": "later"}),
-            &[],
-            "ValkeyConfig \"later\" not found",
-            &[config("later", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
-            "no-base",
-            json!({"configRef": "orphan"}),
-            &[config(
-                "orphan",
-                &json!({"imageRef": "valkey-9", "baseRef": "parent"}),
-            )],
-            "ValkeyConfig \"parent\" not found",
-            &[config("parent", &json!({}))],
-        ),
-        waiting(
-            "no-image",
-            json!({"configRef": "unimaged"}),
-            &[config("unimaged", &json!({"imageRef": "unpublished"}))],
-            "ValkeyImage \"unpublished\" not found",
-            &[menu(
-                "ValkeyImage",
-                "unpublished",
-                &json!({"repository": "valkey/valkey", "tag": "9.1.2", "version": "9.1.2"}),
-            )],
-        ),
-        waiting(
-            "no-image-ref",
-            json!({"configRef": "bare"}),
-            &[
-                config("bare", &json!({"baseRef": "root"})),
-                config("root", &json!({})),
-            ],
-            "no image_ref in config chain ending at \"root\"",
-            &[config("root", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
+        Waiting::new(
             "no-role",
             json!({"acl": binding("unwritten")}),
-            &[],
-            "ValkeyRole \"unwritten\" not found (referenced by user \"app\")",
-            &[menu(
-                "ValkeyRole",
-                "unwritten",
-                &json!({"categories": [{"name": "read", "access": "allow"}]}),
-            )],
-        ),
-        waiting(
+            r#"ValkeyRole "unwritten" not found (referenced by user "app")"#,
+        )
+        .remedy(menu("ValkeyRole", "unwritten", &role)),
+        Waiting::new(
             "bound-twice",
-            json!({"configRef": "bound", "acl": binding("app-readwrite")}),
-            &[config(
-                "bound",
-                &json!({"imageRef": "valkey-9", "acl": binding("app-readwrite")}),
-            )],
-            "duplicate username \"app\" in merged ACL bindings",
-            &[config("bound", &json!({"imageRef": "valkey-9", "acl": []}))],
-        ),
-        waiting(
-            "cycle",
-            json!({"configRef": "snake"}),
-            &[
-                config("snake", &json!({"imageRef": "valkey-9", "baseRef": "tail"})),
-                config("tail", &json!({"baseRef": "snake"})),
-            ],
-            &too_deep,
-            &[config("tail", &json!({"imageRef": "valkey-9"}))],
-        ),
-        waiting(
-            "too-deep",
-            json!({"configRef": "deep-1"}),
-            &deep,
-            &too_deep,
-            &[config(
-                &format!("deep-{DEPTH_MAX}"),
-                &json!({"imageRef": "valkey-9"}),
-            )],
-        ),
+            twice,
+            r#"duplicate username "app" in merged ACL bindings"#,
+        )
+        .before(config(
+            "bound",
+            &json!({"imageRef": "valkey-9", "acl": bound}),
+        ))
+        .remedy(config("bound", &json!({"imageRef": "valkey-9", "acl": []}))),
     ]
 }
 
@@ -161,7 +169,12 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
     }
     let world = World::up();
     world.namespace("menu");
-    let waits = waits_for_the_menu();
+    let waits = [
+        waits_for_what_is_missing(),
+        waits_for_a_shorter_chain(),
+        waits_for_bindings(),
+    ];
+    let waits = waits.into_iter().flatten().collect::<Vec<_>>();
     let wanted: Vec<Wanted<'_>> = waits
         .iter()
         .map(|waiting| Wanted {

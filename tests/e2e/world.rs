@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -149,10 +148,8 @@ impl World {
             failure || (fields["namespace"] == namespace && !fields["because"].is_null())
         };
         let reasons: Vec<&Value> = log.iter().filter(of_namespace).collect();
-        for line in reasons.iter().rev().take(REASONS_MAX).rev() {
-            // Writing to a String does not fail.
-            if writeln!(account, "  {} {}", line["timestamp"], line["fields"]).is_err() {}
-        }
+        let last = reasons.iter().rev().take(REASONS_MAX).rev();
+        account.extend(last.map(|line| format!("  {} {}\n", line["timestamp"], line["fields"])));
         let words = ["get", "pods", "--output=wide", "--namespace", namespace];
         account.push_str(
             &self
@@ -204,9 +201,10 @@ impl World {
         let what = format!("{reason:?} is said of {namespace}/{name}");
         self.until(&what, namespace, || {
             let said = self.said_of(namespace, name)?;
-            match said.iter().any(|(_, because)| because == reason) {
-                true => Ok(()),
-                false => Err(format!("only {:?}", said.last())),
+            if said.iter().any(|(_, because)| because == reason) {
+                Ok(())
+            } else {
+                Err(format!("only {:?}", said.last()))
             }
         });
     }
