@@ -105,6 +105,7 @@ fn run() -> Result<bool, Failure> {
             }
             comparisons.push(comparison);
         }
+        stage.keep_log()?;
     }
     let version = testbed.kubectl(["version", "--output=json"])?;
     testbed.down()?;

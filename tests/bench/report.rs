@@ -111,6 +111,13 @@ fn load() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
+/// Where the raw samples and the operator's log are kept.
+pub(crate) fn directory() -> Result<PathBuf, Failure> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    std::fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
 /// Writes every sample to a file below `target`.
 pub(crate) fn keep(comparisons: &[Comparison], kubernetes: &Value) -> Result<PathBuf, Failure> {
     let samples = |samples: &[Sample]| -> Vec<Value> {
@@ -138,9 +145,7 @@ pub(crate) fn keep(comparisons: &[Comparison], kubernetes: &Value) -> Result<Pat
         "load": load(),
         "comparisons": comparisons,
     });
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
-    std::fs::create_dir_all(&directory)?;
-    let path = directory.join("bootstrap.json");
+    let path = directory()?.join("bootstrap.json");
     std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
     Ok(path)
 }

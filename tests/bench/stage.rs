@@ -27,6 +27,7 @@ use operator::resolve;
 use operator::valkey::client::Connector;
 use serde_json::json;
 
+use crate::report;
 use crate::testbed::Testbed;
 use crate::testbed::command::say;
 use crate::testbed::operator::Beside;
@@ -133,6 +134,15 @@ impl<'a> Stage<'a> {
 
     pub(crate) fn stop_operator(&mut self) {
         self.operator = None;
+    }
+
+    /// Copies the operator's log to where the samples are: the testbed's directory goes with it.
+    pub(crate) fn keep_log(&self) -> Result<(), Failure> {
+        if let Some(operator) = &self.operator {
+            let directory = report::directory()?;
+            std::fs::copy(&operator.log, directory.join("operator.log"))?;
+        }
+        Ok(())
     }
 
     /// Asks for a cluster of a new name. With a node selector that no node has, its pods stay unscheduled.
