@@ -50,7 +50,7 @@ pub(super) async fn world(
             &stores.pods,
             source,
             namespace,
-            format!("{POD_SELECTOR},{LABEL_INSTANCE}={name}")
+            pods_of(name)
         ),
         one(reader, &stores.services, source, (namespace, name)),
         one(
@@ -66,6 +66,11 @@ pub(super) async fn world(
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
+    let nodes = nodes?;
+    let mut pods = pods?;
+    if source == Source::Live && lacks_a_stamped_pod(&nodes, &pods) {
+        pods = many(reader, &stores.pods, source, namespace, pods_of(name)).await?;
+    }
     let kept = Kept {
         service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
@@ -77,10 +82,24 @@ pub(super) async fn world(
         now: (reader.clock)(),
         menu: menu(reader),
         kept,
-        nodes: all_nodes(stores, &cluster, &nodes?, &pods?)?,
+        nodes: all_nodes(stores, &cluster, &nodes, &pods)?,
         default_zone_spread: reader.default_zone_spread,
         cluster,
     }))
+}
+
+fn pods_of(cluster: &str) -> String {
+    format!("{POD_SELECTOR},{LABEL_INSTANCE}={cluster}")
+}
+
+/// Both lists are read at once, so the pods' may be the older one: a pod made and stamped in
+/// between would look gone, and its node dead. A list of pods that is read after the stamp was
+/// seen has the pod, or the pod is gone.
+fn lacks_a_stamped_pod(nodes: &[Arc<ValkeyNode>], pods: &[Arc<LeanPod>]) -> bool {
+    nodes.iter().any(|node| {
+        let stamp = node.annotations().get(ANNOTATION_POD_UID);
+        stamp.is_some() && !pods.iter().any(|pod| pod.uid().as_ref() == stamp)
+    })
 }
 
 /// The nodes that a cluster owns, each with its pod.
