@@ -163,7 +163,7 @@ fn conclude(
         Verdict::Hold(why) => {
             let aloud = context.rhythm(key, |rhythm| rhythm.worth_saying(why, Instant::now()));
             say_waiting(key, why, aloud);
-            context.rhythm(key, |rhythm| rhythm.waited(why))
+            context.rhythm(key, |rhythm| rhythm.waited(why, Instant::now()))
         }
         // Spread, so that a thousand clusters that became Active at once do not tick at once.
         Verdict::Pass => context
