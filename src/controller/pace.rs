@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::act;
 use crate::controller::Error;
 use crate::model::decision::Action;
+use crate::model::name::NodeName;
 use crate::model::why::Why;
 
 /// Half of Valkey's own step: its cluster cron runs every 100 ms.
@@ -25,13 +26,27 @@ const IDLE: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// After an error that repeats, and between nodes that die one after the other.
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
+/// How long a watch may take to show a node of ours before it is looked for at its source.
+const UNSEEN_MAX: Duration = Duration::from_secs(1);
 /// How often a wait that does not change is said again.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
+
+/// How far the stores are behind creates in a row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Creating {
+    /// The last tick made no node, or nothing is known of what became of it.
+    No,
+    /// The stores show the node that the last tick made.
+    Seen,
+    /// They do not yet; the watch wakes the cluster when they do, or this pause ends.
+    Unseen(Duration),
+}
 
 /// How the ticks of one object have gone so far.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
     last_action: Option<Action>,
+    last_made: Option<(NodeName, Instant)>,
     last_why: Option<Why>,
     waiting_since: Option<Instant>,
     said_at: Option<Instant>,
@@ -48,10 +63,25 @@ impl Rhythm {
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
+    /// Whether the stores have caught up with the node that the last tick made.
+    pub(super) fn creating(&self, shown: impl Fn(&NodeName) -> bool, now: Instant) -> Creating {
+        match &self.last_made {
+            Some((made, _)) if shown(made) => Creating::Seen,
+            Some((_, at)) if now.duration_since(*at) < UNSEEN_MAX => Creating::Unseen(POLL_MIN),
+            Some(_) | None => Creating::No,
+        }
+    }
+
     /// The next tick comes at once, unless the same action is decided again and again, or node
     /// after node dies.
-    pub(super) fn acted(&mut self, action: &Action, now: Instant) -> Duration {
+    pub(super) fn acted(
+        &mut self,
+        action: &Action,
+        made: Option<&NodeName>,
+        now: Instant,
+    ) -> Duration {
         self.failures = 0;
+        self.last_made = made.map(|made| (made.clone(), now));
         let again = self.last_action.as_ref() == Some(action);
         self.repeats = if again {
             self.repeats.saturating_add(1)
@@ -98,13 +128,21 @@ impl Rhythm {
     pub(super) fn waited(&mut self, why: &Why, now: Instant) -> Duration {
         self.failures = 0;
         self.repeats = 0;
+        self.last_made = None;
         if self.last_why.as_ref() != Some(why) {
             self.waiting_since = None;
         }
         let since = *self.waiting_since.get_or_insert(now);
         self.last_why = Some(why.clone());
         self.last_action = None;
-        (now.duration_since(since) / POLL_PART).clamp(POLL_MIN, longest_wait(why))
+        let longest = longest_wait(why);
+        // What a watch ends is polled for lost events only.
+        let shortest = if longest > POLL_MAX {
+            POLL_MAX
+        } else {
+            POLL_MIN
+        };
+        (now.duration_since(since) / POLL_PART).clamp(shortest, longest)
     }
 
     /// There is nothing to do.
@@ -116,6 +154,8 @@ impl Rhythm {
     /// A conflict is retried at once with a fresh look; all else backs off, whatever wakes it.
     pub(super) fn failed(&mut self, error: &Error, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
+        // A write that failed may have been made all the same.
+        self.forget_writes();
         let pause = doubled(RETRY_MIN, self.failures - 1, BACK_OFF_MAX);
         if is_conflict(error) && self.failures == 1 {
             return Duration::ZERO;
@@ -126,10 +166,16 @@ impl Rhythm {
     /// A panic is a bug: its object is left alone for longer.
     pub(super) fn panicked(&mut self, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
+        self.forget_writes();
         self.hold_back(
             doubled(Duration::from_secs(1), self.failures, BACK_OFF_MAX),
             now,
         )
+    }
+
+    fn forget_writes(&mut self) {
+        self.last_action = None;
+        self.last_made = None;
     }
 
     fn hold_back(&mut self, pause: Duration, now: Instant) -> Duration {
@@ -201,9 +247,25 @@ mod tests {
     fn an_action_is_followed_at_once_and_a_repeated_one_is_not() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
         let create = |shard| Action::CreateNode(ShardIndex(shard));
-        assert_eq!(rhythm.acted(&create(0), now), Duration::ZERO);
-        assert_eq!(rhythm.acted(&create(1), now), Duration::ZERO);
-        assert!(rhythm.acted(&create(1), now) >= POLL_MIN);
+        assert_eq!(rhythm.acted(&create(0), None, now), Duration::ZERO);
+        assert_eq!(rhythm.acted(&create(1), None, now), Duration::ZERO);
+        assert!(rhythm.acted(&create(1), None, now) >= POLL_MIN);
+    }
+
+    #[test]
+    fn stores_serve_creates_in_a_row_only_once_they_show_the_last() {
+        let (mut rhythm, now) = (Rhythm::default(), Instant::now());
+        let (create, made) = (Action::CreateNode(ShardIndex(0)), NodeName::new("made"));
+        let shows = |node: &NodeName| node.as_str() == "made";
+        let nothing = |_: &NodeName| false;
+        assert_eq!(rhythm.creating(shows, now), Creating::No);
+        rhythm.acted(&create, Some(&made), now);
+        assert_eq!(rhythm.creating(nothing, now), Creating::Unseen(POLL_MIN));
+        assert_eq!(rhythm.creating(nothing, now + UNSEEN_MAX), Creating::No);
+        assert_eq!(rhythm.creating(shows, now), Creating::Seen);
+        // What was made by a write that failed is found out by consistent reads alone.
+        rhythm.panicked(now);
+        assert_eq!(rhythm.creating(shows, now), Creating::No);
     }
 
     #[test]
@@ -225,10 +287,10 @@ mod tests {
     fn node_after_node_dying_backs_off_whatever_wakes_the_cluster() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
         let delete = |name: &str| Action::DeleteNode(NodeName::new(name));
-        assert_eq!(rhythm.acted(&delete("a"), now), Duration::ZERO);
+        assert_eq!(rhythm.acted(&delete("a"), None, now), Duration::ZERO);
         assert!(rhythm.pause_left(now).is_zero());
         let pauses: Vec<u64> = ["b", "c", "d"]
-            .map(|n| rhythm.acted(&delete(n), now).as_secs())
+            .map(|n| rhythm.acted(&delete(n), None, now).as_secs())
             .into();
         assert_eq!(pauses, [1, 2, 4]);
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);

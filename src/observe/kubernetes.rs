@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::api::{Api, ListParams, PartialObjectMeta};
@@ -45,13 +46,7 @@ pub(super) async fn world(
             namespace,
             format!("{LABEL_INSTANCE}={name}")
         ),
-        many(
-            reader,
-            &stores.pods,
-            source,
-            namespace,
-            pods_of(name)
-        ),
+        many(reader, &stores.pods, source, namespace, pods_of(name)),
         one(reader, &stores.services, source, (namespace, name)),
         one(
             reader,
@@ -150,6 +145,41 @@ pub(super) async fn node(
         Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether the API server has the cluster and these nodes as the World has them.
+pub(super) async fn confirms(
+    reader: &Reader,
+    world: &World,
+    nodes: &[&NodeName],
+) -> Result<bool, Error> {
+    let key = &world.cluster.key;
+    let (namespace, stores) = (key.namespace.as_str(), &reader.stores);
+    let reads = nodes
+        .iter()
+        .map(|name| node(reader, namespace, name, Source::Live));
+    let (cluster, fresh) = tokio::join!(
+        one(
+            reader,
+            &stores.clusters,
+            Source::Live,
+            (namespace, &key.name)
+        ),
+        try_join_all(reads),
+    );
+    let Some(cluster) = cluster? else {
+        return Ok(false);
+    };
+    let same = fresh?.into_iter().zip(nodes).all(|(fresh, name)| {
+        // Nobody was asked again: what the processes said is of this tick already.
+        fresh
+            .zip(world.nodes.get(name))
+            .is_some_and(|(mut fresh, seen)| {
+                fresh.sighting = seen.sighting.clone();
+                fresh == *seen
+            })
+    });
+    Ok(same && cluster_facts(key, &cluster)? == world.cluster)
 }
 
 fn config_name(node: &str) -> String {

@@ -43,9 +43,7 @@ pub(crate) async fn measure(stage: &mut Stage<'_>, shape: Shape) -> Result<Sampl
             let made = stores.nodes.state();
             let stamped = made.iter().filter(|node| {
                 let annotations = node.metadata.annotations.as_ref();
-                annotations.is_some_and(|held| {
-                    held.contains_key(operator::api::ANNOTATION_POD_UID)
-                })
+                annotations.is_some_and(|held| held.contains_key(operator::api::ANNOTATION_POD_UID))
             });
             stamped.count() == shape.nodes() && stores.clusters.get(&reference).is_some()
         })
@@ -123,7 +121,10 @@ impl Driver<'_, '_> {
         let attached = attached.map(|(target, primary)| async move {
             wire.connector.replicate(&target, primary).await
         });
-        join_all(attached).await.into_iter().collect::<Result<(), _>>()?;
+        join_all(attached)
+            .await
+            .into_iter()
+            .collect::<Result<(), _>>()?;
         self.step("attached");
         let formed = |decision: &Decision, peers: &[Peer]| {
             // Who was attached to whom is told to all, until the operator would call it formed.
@@ -235,7 +236,10 @@ impl Wire<'_> {
             let target = self.target(&peers[from]);
             self.connector.meet(&target, peers[to].address).await
         });
-        join_all(sent).await.into_iter().collect::<Result<(), _>>()?;
+        join_all(sent)
+            .await
+            .into_iter()
+            .collect::<Result<(), _>>()?;
         Ok(())
     }
 }

@@ -82,7 +82,11 @@ pub(crate) fn table(comparisons: &[Comparison]) -> String {
             cell(&comparison.floor),
             comparison.ratio(),
             comparison.goal,
-            if comparison.holds() { "holds" } else { "MISSED" }
+            if comparison.holds() {
+                "holds"
+            } else {
+                "MISSED"
+            }
         );
         debug_assert!(line.is_ok(), "a String takes any text");
     }
@@ -100,9 +104,13 @@ fn cores() -> usize {
 
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
     model
-        .map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']))
+        .map_or("unknown", |model| {
+            model.trim_start_matches([' ', '\t', ':'])
+        })
         .to_owned()
 }
 
