@@ -25,17 +25,18 @@ use crate::stage::Failure;
 use crate::stage::Sample;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::done;
 
 /// Valkey's own clock ticks every 100 ms; asking more often than this takes the processes' time away.
 const POLL: Duration = Duration::from_millis(25);
 /// A hint that did not help within one tick of Valkey's clock is given again.
 const HINT_AGAIN: Duration = Duration::from_millis(100);
 /// Ten times what it ever took.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) async fn measure(stage: &mut Stage<'_>, shape: Shape) -> Result<Sample, Failure> {
     stage.start_operator()?;
-    let key = stage.create(shape, &[]).await?;
+    let key = stage.create(shape, &[], &[]).await?;
     let reference = ObjectRef::new(&key.name).within(&key.namespace);
     stage
         .until("all pods to be made", |stage| {
@@ -58,7 +59,7 @@ pub(crate) async fn measure(stage: &mut Stage<'_>, shape: Shape) -> Result<Sampl
     };
     driver.drive(shape).await?;
     let steps = driver.steps;
-    let sample = stage.done("floor", running, steps);
+    let sample = done("floor", running, steps);
     stage.delete(&key).await?;
     Ok(sample)
 }

@@ -8,10 +8,11 @@ use crate::stage::Failure;
 use crate::stage::Sample;
 use crate::stage::Shape;
 use crate::stage::Stage;
+use crate::stage::done;
 
 pub(crate) async fn measure(stage: &mut Stage<'_>, shape: Shape) -> Result<Sample, Failure> {
     stage.start_operator()?;
-    let key = stage.create(shape, &[]).await?;
+    let key = stage.create(shape, &[], &[]).await?;
     let running = {
         let reference = ObjectRef::new(&key.name).within(&key.namespace);
         stage
@@ -30,7 +31,7 @@ pub(crate) async fn measure(stage: &mut Stage<'_>, shape: Shape) -> Result<Sampl
                 .is_some_and(|status| status.state == ClusterState::Active)
         })
         .await?;
-    let sample = stage.done("ours", running, Vec::new());
+    let sample = done("ours", running, Vec::new());
     stage.delete(&key).await?;
     Ok(sample)
 }
