@@ -34,8 +34,8 @@ bless: ## rewrite the generated files and the expected texts
 image: setup ## the operator's image, as small as it gets
 	cargo build --profile dist --bin valkey-operator && $(TESTBED) operator-image target/dist/valkey-operator
 
-bench: setup ## the performance goals
-	SLOW=1 cargo bench
+bench: setup ## the performance goals; ROUNDS=n for another number of rounds than 5
+	$(TESTBED) prepare && SLOW=1 cargo bench --profile dev --bench bootstrap
 
 setup:
 	@sh tests/testbed/setup.sh

@@ -97,6 +97,9 @@ impl Reader {
     }
 
     /// All that is known of a cluster, every running node asked; nothing if it does not exist.
+    ///
+    /// Nobody is asked while a cluster that is being formed has nodes whose pod does not run yet:
+    /// nothing is decided by the answers before all run, and the ticks until then are not held up.
     pub async fn world(
         &self,
         cluster: &ClusterRef,
@@ -105,7 +108,7 @@ impl Reader {
         let Some(mut world) = kubernetes::world(self, cluster, source).await? else {
             return Ok(None);
         };
-        if !world.cluster.deleting {
+        if !world.cluster.deleting && !valkey::starting(&world) {
             valkey::ask_all(&self.connector, &mut world).await;
         }
         Ok(Some(world))
@@ -118,6 +121,12 @@ impl Reader {
         source: Source,
     ) -> Result<Option<World>, Error> {
         kubernetes::world(self, cluster, source).await
+    }
+
+    /// Whether consistent reads of the cluster and of these nodes, each with its ConfigMap and pod,
+    /// give what `world` has. Reads by name are served at once, unlike lists.
+    pub async fn confirms(&self, world: &World, nodes: &[&NodeName]) -> Result<bool, Error> {
+        kubernetes::confirms(self, world, nodes).await
     }
 
     /// One node with its ConfigMap and pod; nothing if it does not exist.

@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::act::upkeep;
 use crate::api::cluster::{ClusterState, ValkeyCluster};
+use crate::controller::pace::Creating;
 use crate::controller::{Context, Error, config, stopped};
 use crate::decide;
 use crate::model::decision::{Action, Decision, Verdict};
@@ -97,19 +98,26 @@ impl Thought {
     }
 }
 
-/// A look at the stores is free, and may be behind: whatever it would write is decided once more
-/// on consistent reads, and only that is carried out.
+/// A look at the stores is free, and may be behind: whatever it would write is first confirmed by
+/// consistent reads of what it touches, or decided once more on a consistent look at everything.
 async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duration, Error> {
     let Some(mut world) = observe(context, key, Source::Stores).await? else {
         return Ok(context.rhythm(key, super::pace::Rhythm::idled));
     };
     let mut thought = Thought::of(&world);
     if thought.writes() {
-        let Some(fresh) = observe(context, key, Source::Live).await? else {
-            return Ok(context.rhythm(key, super::pace::Rhythm::idled));
-        };
-        world = fresh;
-        thought = Thought::of(&world);
+        let shown = |made: &NodeName| world.nodes.contains_key(made);
+        let creating = context.rhythm(key, |rhythm| rhythm.creating(shown, Instant::now()));
+        if let Creating::Unseen(pause) = creating {
+            return Ok(pause);
+        }
+        if !is_confirmed(context, &world, &thought, creating == Creating::Seen).await? {
+            let Some(fresh) = observe(context, key, Source::Live).await? else {
+                return Ok(context.rhythm(key, super::pace::Rhythm::idled));
+            };
+            world = fresh;
+            thought = Thought::of(&world);
+        }
     }
     let writer = &context.writer;
     writer
@@ -126,6 +134,44 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
         &thought.decision.verdict,
         made.as_ref(),
     ))
+}
+
+/// Whether what was thought on a look at the stores holds on consistent reads of what it touches.
+///
+/// Only where that is as good as a consistent look at everything, which costs more than the rest of
+/// the tick: since Kubernetes 1.31 a list waits 100 ms or more for the API server's own cache. A
+/// command to processes is decided by what they said in this very tick. Of creates in a row each is
+/// decided on stores that show the node made last, and so all that was there when it was made; and
+/// nobody else makes nodes.
+async fn is_confirmed(
+    context: &Context<ClusterRef>,
+    world: &World,
+    thought: &Thought,
+    creating: bool,
+) -> Result<bool, Error> {
+    let Verdict::Take(action, _) = &thought.decision.verdict else {
+        return Ok(false);
+    };
+    let touched: &[&NodeName] = match action {
+        Action::CreateNode(_) if creating => &[],
+        Action::Meet { seed, newcomer } => &[seed, newcomer],
+        Action::AssignSlots { primary, .. } => &[primary],
+        Action::Replicate { replica, primary } => &[replica, primary],
+        Action::AddFinalizer
+        | Action::Snapshot
+        | Action::CreateNode(_)
+        | Action::DeleteNode(_)
+        | Action::Forget(_)
+        | Action::Takeover(_)
+        | Action::Activate(_)
+        | Action::DeleteAllNodes
+        | Action::ReleaseCluster => return Ok(false),
+    };
+    if !thought.upkeep.is_empty() {
+        return Ok(false);
+    }
+    let confirmed = context.reader.confirms(world, touched).await;
+    confirmed.map_err(Error::Observe)
 }
 
 async fn observe(
@@ -158,12 +204,12 @@ fn conclude(
     match verdict {
         Verdict::Take(action, why) => {
             say_done(key, action, why, made);
-            context.rhythm(key, |rhythm| rhythm.acted(action, Instant::now()))
+            context.rhythm(key, |rhythm| rhythm.acted(action, made, Instant::now()))
         }
         Verdict::Hold(why) => {
             let aloud = context.rhythm(key, |rhythm| rhythm.worth_saying(why, Instant::now()));
             say_waiting(key, why, aloud);
-            context.rhythm(key, |rhythm| rhythm.waited(why))
+            context.rhythm(key, |rhythm| rhythm.waited(why, Instant::now()))
         }
         // Spread, so that a thousand clusters that became Active at once do not tick at once.
         Verdict::Pass => context

@@ -113,7 +113,7 @@ async fn tick(
             if context.rhythm(key, |rhythm| rhythm.worth_saying(&why, Instant::now())) {
                 warn!(cluster_name = cluster.name, namespace, %node, because = %why, "waiting");
             }
-            Ok(context.rhythm(key, |rhythm| rhythm.waited(&why)))
+            Ok(context.rhythm(key, |rhythm| rhythm.waited(&why, Instant::now())))
         }
         Verdict::Pass => Ok(idle()),
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::api::{Api, ListParams, PartialObjectMeta};
@@ -36,25 +37,16 @@ pub(super) async fn world(
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let acl_name = key.acl_config_map_name();
     let stores = &reader.stores;
-    // Nodes before pods: a pod is made before its node is stamped, so that whoever saw the stamp finds the pod.
-    // Asked at once, the list of pods may be the older one, and the node looks dead.
-    let nodes = many(
-        reader,
-        &stores.nodes,
-        source,
-        namespace,
-        format!("{LABEL_INSTANCE}={name}"),
-    )
-    .await?;
-    let (cluster, pods, service, acl, auth) = tokio::join!(
+    let (cluster, nodes, pods, service, acl, auth) = tokio::join!(
         one(reader, &stores.clusters, source, (namespace, name)),
         many(
             reader,
-            &stores.pods,
+            &stores.nodes,
             source,
             namespace,
-            format!("{POD_SELECTOR},{LABEL_INSTANCE}={name}")
+            format!("{LABEL_INSTANCE}={name}")
         ),
+        many(reader, &stores.pods, source, namespace, pods_of(name)),
         one(reader, &stores.services, source, (namespace, name)),
         one(
             reader,
@@ -69,6 +61,11 @@ pub(super) async fn world(
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
+    let nodes = nodes?;
+    let mut pods = pods?;
+    if source == Source::Live && lacks_a_stamped_pod(&nodes, &pods) {
+        pods = many(reader, &stores.pods, source, namespace, pods_of(name)).await?;
+    }
     let kept = Kept {
         service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
@@ -80,10 +77,24 @@ pub(super) async fn world(
         now: (reader.clock)(),
         menu: menu(reader),
         kept,
-        nodes: all_nodes(stores, &cluster, &nodes, &pods?)?,
+        nodes: all_nodes(stores, &cluster, &nodes, &pods)?,
         default_zone_spread: reader.default_zone_spread,
         cluster,
     }))
+}
+
+fn pods_of(cluster: &str) -> String {
+    format!("{POD_SELECTOR},{LABEL_INSTANCE}={cluster}")
+}
+
+/// Both lists are read at once, so the pods' may be the older one: a pod made and stamped in
+/// between would look gone, and its node dead. A list of pods that is read after the stamp was
+/// seen has the pod, or the pod is gone.
+fn lacks_a_stamped_pod(nodes: &[Arc<ValkeyNode>], pods: &[Arc<LeanPod>]) -> bool {
+    nodes.iter().any(|node| {
+        let stamp = node.annotations().get(ANNOTATION_POD_UID);
+        stamp.is_some() && !pods.iter().any(|pod| pod.uid().as_ref() == stamp)
+    })
 }
 
 /// The nodes that a cluster owns, each with its pod.
@@ -119,7 +130,8 @@ pub(super) async fn node(
 ) -> Result<Option<NodeFacts>, Error> {
     let config_name = config_name(name.as_str());
     let stores = &reader.stores;
-    // The node before its pod, as above.
+    // The node before its pod: a pod is made before its node is stamped, so whoever saw the stamp
+    // finds the pod.
     let node = one(reader, &stores.nodes, source, (namespace, name.as_str())).await?;
     let (pod, config_map) = tokio::join!(
         one(reader, &stores.pods, source, (namespace, name.as_str())),
@@ -135,6 +147,41 @@ pub(super) async fn node(
         Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }
+}
+
+/// Whether the API server has the cluster and these nodes as the World has them.
+pub(super) async fn confirms(
+    reader: &Reader,
+    world: &World,
+    nodes: &[&NodeName],
+) -> Result<bool, Error> {
+    let key = &world.cluster.key;
+    let (namespace, stores) = (key.namespace.as_str(), &reader.stores);
+    let reads = nodes
+        .iter()
+        .map(|name| node(reader, namespace, name, Source::Live));
+    let (cluster, fresh) = tokio::join!(
+        one(
+            reader,
+            &stores.clusters,
+            Source::Live,
+            (namespace, &key.name)
+        ),
+        try_join_all(reads),
+    );
+    let Some(cluster) = cluster? else {
+        return Ok(false);
+    };
+    let same = fresh?.into_iter().zip(nodes).all(|(fresh, name)| {
+        // Nobody was asked again: what the processes said is of this tick already.
+        fresh
+            .zip(world.nodes.get(name))
+            .is_some_and(|(mut fresh, seen)| {
+                fresh.sighting = seen.sighting.clone();
+                fresh == *seen
+            })
+    });
+    Ok(same && cluster_facts(key, &cluster)? == world.cluster)
 }
 
 fn config_name(node: &str) -> String {

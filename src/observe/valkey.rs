@@ -3,6 +3,7 @@
 
 use futures::future::join_all;
 
+use crate::api::cluster::ClusterState;
 use crate::model::world::{Keeping, NodeFacts, PodPhase, Sighting, World};
 use crate::valkey::client::{Connector, Target};
 
@@ -27,6 +28,13 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
     for (node, sighting) in world.nodes.values_mut().zip(sightings) {
         node.sighting = sighting;
     }
+}
+
+/// Whether a cluster that is being formed still waits for pods.
+pub(super) fn starting(world: &World) -> bool {
+    let mut staying = world.nodes.values().filter(|node| !node.deleting);
+    world.cluster.status.state == ClusterState::Creating
+        && staying.any(|node| address(node).is_none())
 }
 
 fn address(node: &NodeFacts) -> Option<std::net::IpAddr> {
