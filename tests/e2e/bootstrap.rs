@@ -84,23 +84,10 @@ fn clusters_of_one_name_never_mix() {
     let [left, right] = wanted.map(|wanted| world.wait_until_formed(&wanted));
     // Each table held exactly its own members' ids; so it is enough that no member is in both.
     assert!(left.ids().is_disjoint(&right.ids()), "{left:?} {right:?}");
-    let write = world.valkey_cli(
-        &[
-            "-c",
-            "-h",
-            "c.left.svc.cluster.local",
-            "SET",
-            "side",
-            "left",
-        ],
-        "",
-    );
-    assert_eq!(write.expect("written").trim(), "OK");
-    let read = world.valkey_cli(
-        &["-c", "-h", "c.right.svc.cluster.local", "GET", "side"],
-        "",
-    );
-    assert_eq!(read.expect("read").trim(), "");
+    let written = replies(&world, "c.left.svc.cluster.local", "SET side left\n");
+    assert_eq!(written, ["OK"]);
+    let elsewhere = replies(&world, "c.right.svc.cluster.local", "GET side\n");
+    assert_eq!(elsewhere, [""], "it is in the other cluster");
 }
 
 /// Ten thousand keys through a client that follows redirections, with the Service as its seed.
@@ -109,22 +96,21 @@ fn serves(world: &World, wanted: &Wanted<'_>) {
     let lines = |line: fn(usize) -> String| (0..KEYS).map(line).collect::<String>();
     let writes = lines(|key| format!("SET key:{key} value:{key}\n"));
     let reads = lines(|key| format!("GET key:{key}\n"));
-    let words = ["-c", "-h", &host];
-    let written = world.valkey_cli(&words, &writes).expect("written");
-    let refused = written.lines().find(|line| *line != "OK");
-    assert_eq!(refused, None, "a write to {wanted:?} was refused");
-    assert_eq!(written.lines().count(), KEYS);
-    let read = world.valkey_cli(&words, &reads).expect("read");
-    let mut wrong = read
-        .lines()
-        .enumerate()
-        .filter(|(key, value)| *value != format!("value:{key}"));
+    let written = replies(world, &host, &writes);
     assert_eq!(
-        wrong.next(),
+        written.iter().find(|reply| *reply != "OK"),
         None,
+        "a write was refused"
+    );
+    assert_eq!(written.len(), KEYS);
+    let read = replies(world, &host, &reads);
+    let mut values = read.iter().enumerate();
+    let wrong = values.find(|(key, value)| **value != format!("value:{key}"));
+    assert_eq!(
+        wrong, None,
         "a key of {wanted:?} reads otherwise than it was written"
     );
-    assert_eq!(read.lines().count(), KEYS);
+    assert_eq!(read.len(), KEYS);
     let held = world
         .wait_until_formed(wanted)
         .members
@@ -139,6 +125,17 @@ fn serves(world: &World, wanted: &Wanted<'_>) {
         "each copy holds every key"
     );
     say(&format!("{} served {KEYS} keys", wanted.name));
+}
+
+/// What a client that follows redirections is answered, without its notes on where it was sent.
+fn replies(world: &World, host: &str, commands: &str) -> Vec<String> {
+    let told = world
+        .valkey_cli(&["-c", "-h", host], commands)
+        .expect("answered");
+    let replies = told
+        .lines()
+        .filter(|line| !line.starts_with("-> Redirected"));
+    replies.map(str::to_owned).collect()
 }
 
 /// Three hosts: no two of a shard share one.
