@@ -126,8 +126,7 @@ impl Writer {
             .map(|_: ConfigMap| ())
     }
 
-    /// The uid is stamped from the pod that came back, so that one more tick is saved; a crash in
-    /// between leaves it to the next tick.
+    /// The next tick stamps the pod's uid on the node; until then the node is introduced to nobody.
     pub(super) async fn create_pod(
         &self,
         world: &World,
