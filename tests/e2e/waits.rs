@@ -132,13 +132,14 @@ fn waits_for_a_shorter_chain() -> Vec<Waiting> {
     ]
 }
 
+fn binding(role: &str) -> Value {
+    let permission = json!({"roleRef": role, "keys": [{"pattern": "*"}]});
+    let hash = "0".repeat(64);
+    json!([{"username": "app", "passwordHashes": [hash], "permissions": [permission]}])
+}
+
 /// Bindings that cannot be written down.
 fn waits_for_bindings() -> Vec<Waiting> {
-    let binding = |role: &str| {
-        let permission = json!({"roleRef": role, "keys": [{"pattern": "*"}]});
-        let hash = "0".repeat(64);
-        json!([{"username": "app", "passwordHashes": [hash], "permissions": [permission]}])
-    };
     let bound = binding("app-readwrite");
     let twice = json!({"configRef": "bound", "acl": bound});
     let role = json!({"categories": [{"name": "read", "access": "allow"}]});
@@ -347,8 +348,17 @@ fn thirty_stuck_clusters_do_not_slow_a_good_one() {
     // The first pays for what is cold.
     bootstrap(&world, "warm");
     let alone = fastest(&world, "alone");
-    let stuck: Vec<Value> = (0..STUCK).map(stuck).collect();
-    world.apply_all(&stuck);
+    let nowhere = json!({"repository": "valkey/valkey", "tag": "none", "version": "none"});
+    let unpullable = [
+        menu("ValkeyImage", "unpullable", &nowhere),
+        config("unpullable", &json!({"imageRef": "unpullable"})),
+    ];
+    world.apply_all(
+        &unpullable
+            .into_iter()
+            .chain((0..STUCK).map(stuck))
+            .collect::<Vec<_>>(),
+    );
     world.until("all of them are stuck", "stuck", || {
         let log = world.log()?;
         let speaking = |name: &str| {
@@ -409,23 +419,20 @@ fn stuck_name(index: usize) -> String {
     format!("stuck-{index}")
 }
 
-/// A third each waits for a config, for a place and for an image of its own.
+/// A quarter each waits for a config, for a place, for a role and for an image that no registry has.
 fn stuck(index: usize) -> Value {
-    let more = match index % 3 {
-        0 => json!({"configRef": "nowhere"}),
+    let more = match index % 4 {
+        0 => config_ref("nowhere"),
         1 => json!({"placement": {"nodeSelector": {"no-node": "has-this"}}}),
-        _ => json!({"acl": [{
-            "username": "app",
-            "passwordHashes": ["0".repeat(64)],
-            "permissions": [{"roleRef": "nobody", "keys": [{"pattern": "*"}]}],
-        }]}),
+        2 => json!({"acl": binding("nobody")}),
+        _ => config_ref("unpullable"),
     };
     let name = stuck_name(index);
-    Wanted {
+    let wanted = Wanted {
         namespace: "stuck",
         name: &name,
         shards: 3,
         replicas: 1,
-    }
-    .manifest(&more)
+    };
+    wanted.manifest(&more)
 }
