@@ -17,7 +17,7 @@ down: ## end the demo without a trace
 test: setup ## every test, the slow ones too
 	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
 	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
-	$(TESTBED) prepare && SLOW=1 cargo test
+	$(TESTBED) prepare && cargo test --lib --bins --test it --test valkey && SLOW=1 cargo test --test e2e
 
 check: setup ## what a change must pass before it is merged
 	cargo fmt --check && cargo clippy --all-targets -- -D warnings && cargo test && cargo doc --no-deps
