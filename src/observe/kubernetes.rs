@@ -112,7 +112,10 @@ fn all_nodes(
         .iter()
         .filter(|node| owned_by(node.as_ref(), &cluster.uid));
     let facts = owned.map(|node| {
-        let config_map = reference(&cluster.key.namespace, &config_name(&node.name_any()));
+        let config_map = reference(
+            &cluster.key.namespace,
+            &NodeName::new(node.name_any()).config_map_name(),
+        );
         let config_map = stores.config_maps.get(&config_map);
         node_facts(node, config_map, pods.get(&node.name_any()).copied())
     });
@@ -128,7 +131,7 @@ pub(super) async fn node(
     name: &NodeName,
     source: Source,
 ) -> Result<Option<NodeFacts>, Error> {
-    let config_name = config_name(name.as_str());
+    let config_name = name.config_map_name();
     let stores = &reader.stores;
     // The node before its pod: a pod is made before its node is stamped, so whoever saw the stamp
     // finds the pod.
@@ -182,10 +185,6 @@ pub(super) async fn confirms(
             })
     });
     Ok(same && cluster_facts(key, &cluster)? == world.cluster)
-}
-
-fn config_name(node: &str) -> String {
-    format!("{node}-config")
 }
 
 fn reference<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> ObjectRef<K> {
