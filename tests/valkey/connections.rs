@@ -2,6 +2,9 @@
 //! Never waits for longer than a deadline of the connector's own, plus what a busy machine adds.
 
 use std::fs;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
@@ -92,11 +95,32 @@ async fn a_stranger_refuses_the_login() {
     assert!(matches!(error, Error::Login { .. }), "{error:?}");
 }
 
+/// A connection that the server serves: the one that asked whether it is up may still be counted, and then
+/// the next is refused.
+async fn the_only_client(server: &Server) -> TcpStream {
+    crate::servers::eventually("that the server has room for one client", async || {
+        let mut client = TcpStream::connect(server.address).map_err(|error| error.to_string())?;
+        client
+            .write_all(b"PING\r\n")
+            .map_err(|error| error.to_string())?;
+        let mut reply = [0; 64];
+        let length = client.read(&mut reply).map_err(|error| error.to_string())?;
+        let reply = String::from_utf8_lossy(&reply[..length]).into_owned();
+        // Served, be it with a demand to log in.
+        if reply.contains("max number of clients") {
+            Err(reply)
+        } else {
+            Ok(client)
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_full_server_is_no_stranger() {
     let connector = Connector::new(PORT);
     let server = Server::start_with(&[("maxclients", "1")]);
-    let _other = std::net::TcpStream::connect(server.address).unwrap();
+    let _other = the_only_client(&server).await;
     let error = server.account(&connector).await.unwrap_err();
     assert!(
         error.to_string().contains("max number of clients"),
