@@ -3,11 +3,13 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::reflector::Store;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Client, Resource, ResourceExt as _};
@@ -26,6 +28,13 @@ use crate::observe::lean::{LeanConfigMap, LeanPod};
 
 /// Objects a page when a kind is listed: a page is the largest piece of JSON held at once.
 const PAGE_SIZE: u32 = 50;
+/// After a watch failed.
+const RETRY_MIN: Duration = Duration::from_millis(200);
+/// After it failed again and again: eight requests in as long are no load for an API server, and a
+/// cluster waits no longer than that once it is back.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// A watch that went well for as long starts again with the shortest pause.
+const RETRY_RESET: Duration = Duration::from_mins(1);
 
 /// What the watches have seen so far.
 #[derive(Clone)]
@@ -136,7 +145,7 @@ where
     let (store, writer) = reflector::store();
     let api: Api<K> = Api::all(client.clone());
     let events = watcher(api, config.page_size(PAGE_SIZE))
-        .default_backoff()
+        .backoff(ResetTimerBackoff::new(Retry::default(), RETRY_RESET))
         .modify(|object| object.managed_fields_mut().clear())
         .reflect(writer);
     tokio::spawn(events.for_each(move |event| {
@@ -157,6 +166,31 @@ where
         std::future::ready(())
     }));
     store
+}
+
+/// Pauses that double. Without chance: the few watches of one process are no crowd.
+struct Retry(Duration);
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self(RETRY_MIN)
+    }
+}
+
+impl Iterator for Retry {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.0;
+        self.0 = (pause * 2).min(RETRY_MAX);
+        Some(pause)
+    }
+}
+
+impl Backoff for Retry {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
 }
 
 fn instance(object: &impl Resource) -> Option<String> {
