@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, PartialObjectMeta};
-use kube::runtime::reflector::Store;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -143,9 +145,14 @@ where
     K::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
 {
     let (store, writer) = reflector::store();
-    let api: Api<K> = Api::all(client.clone());
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let kept = store.clone();
     let events = watcher(api, config.page_size(PAGE_SIZE))
         .backoff(ResetTimerBackoff::new(Retry::default(), RETRY_RESET))
+        .filter_map(move |event| {
+            let readable = event.map(|event| readable(&kept, event)).transpose();
+            std::future::ready(readable)
+        })
         .modify(|object| object.managed_fields_mut().clear())
         .reflect(writer);
     tokio::spawn(events.for_each(move |event| {
@@ -166,6 +173,48 @@ where
         std::future::ready(())
     }));
     store
+}
+
+/// An object that this release cannot read, because its kind was edited by hand or is another
+/// release's, is as good as absent until it can be: it must not keep the others from being read.
+fn readable<K>(store: &Store<K>, event: Event<DeserializeGuard<K>>) -> Option<Event<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let read = |guard: DeserializeGuard<K>| guard.0.map_err(|invalid| gone(store, invalid));
+    match event {
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+        Event::InitApply(guard) => read(guard).ok().map(Event::InitApply),
+        Event::Apply(guard) => {
+            read(guard).map_or_else(|gone| gone, |read| Some(Event::Apply(read)))
+        }
+        Event::Delete(guard) => {
+            read(guard).map_or_else(|gone| gone, |read| Some(Event::Delete(read)))
+        }
+    }
+}
+
+/// Says what cannot be read; the end of what it was when it still could.
+fn gone<K>(store: &Store<K>, invalid: InvalidObject) -> Option<Event<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let (name, namespace) = (invalid.metadata.name?, invalid.metadata.namespace);
+    warn!(
+        kind = %K::kind(&K::DynamicType::default()),
+        name,
+        namespace,
+        error = invalid.error,
+        "an object cannot be read and is taken for absent"
+    );
+    let mut reference = ObjectRef::new(&name);
+    reference.namespace = namespace;
+    store
+        .get(&reference)
+        .map(|known| Event::Delete(K::clone(&known)))
 }
 
 /// Pauses that double. Without chance: the few watches of one process are no crowd.
