@@ -1,0 +1,193 @@
+//! What the operator logs, as the simulation hears it: lines of the story, and which decisions and errors
+//! ever came up.
+//! Never changes a run: it hears the same whether a story is wanted or not.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::plan::Millis;
+
+/// What was heard so far. Clones hear the same.
+#[derive(Clone)]
+pub(crate) struct Log {
+    heard: Arc<Mutex<Heard>>,
+    start: Instant,
+    speaker: u32,
+}
+
+#[derive(Default)]
+struct Heard {
+    said: Vec<(Millis, u32, Said)>,
+    seen: BTreeSet<String>,
+}
+
+/// One event of the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Said {
+    /// A line of its log.
+    Line(String),
+    /// A tick of a cluster, by namespace and name, came to its end; what was decided.
+    Decided {
+        namespace: String,
+        cluster: String,
+        verdict: String,
+    },
+}
+
+impl Log {
+    /// A log of a run that begins now.
+    pub(crate) fn start() -> Self {
+        Self {
+            heard: Arc::default(),
+            start: Instant::now(),
+            speaker: 0,
+        }
+    }
+
+    /// The same log, as this operator writes to it.
+    pub(crate) fn of(&self, speaker: u32) -> Self {
+        Self {
+            speaker,
+            ..self.clone()
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().expect("no panic with it in hand")
+    }
+
+    /// What was said before this moment, and by whom. In the order of time and then of the text: ticks
+    /// that run at once are polled in an order that is not ours.
+    pub(crate) fn take_said(&self, before: Millis) -> Vec<(Millis, u32, Said)> {
+        let mut heard = self.heard();
+        let (mut said, later): (Vec<_>, Vec<_>) = std::mem::take(&mut heard.said)
+            .into_iter()
+            .partition(|(at, _, _)| *at < before);
+        heard.said = later;
+        said.sort();
+        said
+    }
+
+    /// Names of actions, reasons, rungs and errors that came up, each as `kind Name`.
+    pub(crate) fn take_seen(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.heard().seen)
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && *metadata.level() <= Level::DEBUG
+            && metadata.target().starts_with("operator")
+    }
+
+    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+        Some(tracing::level_filters::LevelFilter::DEBUG)
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX);
+        let mut heard = self.heard();
+        heard.seen.extend(line.seen);
+        let said = if line.message == "decided" {
+            Said::Decided {
+                namespace: line.namespace,
+                cluster: line.cluster,
+                verdict: line.verdict,
+            }
+        } else {
+            let level = event.metadata().level();
+            Said::Line(format!("{level} {}{}", line.message, line.fields))
+        };
+        heard.said.push((at, self.speaker, said));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+    namespace: String,
+    cluster: String,
+    verdict: String,
+    seen: BTreeSet<String>,
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "namespace" => value.clone_into(&mut self.namespace),
+            "cluster_name" => value.clone_into(&mut self.cluster),
+            _ => {}
+        }
+        write!(self.fields, " {}={value:?}", field.name()).expect("memory takes it");
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "message" => write!(self.message, "{value:?}").expect("memory takes it"),
+            "verdict" => {
+                self.verdict = format!("{value:?}");
+                self.decided();
+            }
+            "passed" => {}
+            "failure" => self.failed(&format!("{value:?}")),
+            name => write!(self.fields, " {name}={value:?}").expect("memory takes it"),
+        }
+    }
+}
+
+impl Line {
+    /// `Take(AddFinalizer, NotYetOurs)`, `Hold(Menu(ConfigNotFound("a")))`, `Pass`.
+    fn decided(&mut self) {
+        let mut names = names(&self.verdict);
+        match names.next().as_deref() {
+            Some("Take") => {
+                let names: Vec<String> = names.collect();
+                self.seen
+                    .extend(names.first().map(|name| format!("action {name}")));
+                self.seen
+                    .extend(names.iter().skip(1).map(|name| format!("why {name}")));
+            }
+            Some("Hold") => self.seen.extend(names.map(|name| format!("why {name}"))),
+            Some(_) | None => {}
+        }
+    }
+
+    /// `Act(Write { verb: ..., source: Api(...) })`
+    fn failed(&mut self, failure: &str) {
+        self.seen
+            .extend(names(failure).map(|name| format!("error {name}")));
+    }
+}
+
+/// The names of variants and types in a Debug text, in their order, quoted text left out.
+fn names(text: &str) -> impl Iterator<Item = String> {
+    let outside = text.split('"').step_by(2).collect::<Vec<_>>().join("_");
+    let words: Vec<String> = outside
+        .split(|character: char| !character.is_alphanumeric())
+        .filter(|word| word.starts_with(|first: char| first.is_uppercase()))
+        .map(str::to_owned)
+        .collect();
+    words.into_iter()
+}
