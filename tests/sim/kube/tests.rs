@@ -1,0 +1,2 @@
+//! Every behaviour and every fault, once.
+//! Never a run of the operator: that is for the suites.
