@@ -1,7 +1,7 @@
 //! Every edit and every fault, and how each fault ends: one place for each.
 //! Never picks by chance: what is hit is told by the plan and by what is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -149,7 +149,10 @@ impl Stage {
                 Hits::Operator
             }
             Fault::Lose { kind } => {
-                world.kube.api.misbehave(Rule::once(events(kind), Effect::Lose));
+                world
+                    .kube
+                    .api
+                    .misbehave(Rule::once(events(kind), Effect::Lose));
                 Hits::Operator
             }
             Fault::StaleLists { writes, lasts } => {
@@ -230,7 +233,9 @@ impl Stage {
                 }
                 hits
             }
-            Fault::LoseHost { pick, lasts } => self.lose_host(world, (pick, lasts), Processes::Dead),
+            Fault::LoseHost { pick, lasts } => {
+                self.lose_host(world, (pick, lasts), Processes::Dead)
+            }
             Fault::SilentKubelet { pick, lasts } => {
                 self.lose_host(world, (pick, lasts), Processes::Alive)
             }
@@ -345,7 +350,10 @@ fn take(world: &mut World, now: Millis, kept: Kept) {
         Kept::Node(pick) => (Kind::ValkeyNode, pick),
     };
     let acl = format!("{CLUSTER}-acl");
-    let mut names: Vec<String> = named(world, kind).into_iter().map(|(name, _)| name).collect();
+    let mut names: Vec<String> = named(world, kind)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     let pick = match kept {
         Kept::AclConfigMap => {
             names.retain(|name| *name == acl);
@@ -446,7 +454,13 @@ fn alive(world: &mut World) -> Vec<(ProcessId, String)> {
         .filter_map(|(uid, container)| Some((container.process?, uid.clone())))
         .collect();
     started.sort();
-    started.retain(|(process, _)| world.net.life(*process) == Life::Running);
+    let now = world.now();
+    let truth = world.net.truth(now).processes.into_iter();
+    let runs: BTreeSet<ProcessId> = truth
+        .filter(|process| process.life == Life::Running)
+        .map(|process| process.id)
+        .collect();
+    started.retain(|(process, _)| runs.contains(process));
     started
 }
 
@@ -458,7 +472,11 @@ fn addresses(world: &mut World) -> Vec<IpAddr> {
 }
 
 fn around(cut_off: IpAddr, all: &[IpAddr], one_way: bool, bus_only: bool) -> Vec<Path> {
-    let ports: &[Port] = if bus_only { &[Port::Bus] } else { &[Port::Bus, Port::Client] };
+    let ports: &[Port] = if bus_only {
+        &[Port::Bus]
+    } else {
+        &[Port::Bus, Port::Client]
+    };
     let others = all.iter().filter(|ip| **ip != cut_off);
     let directions = others.flat_map(|other| {
         let (here, there) = (Peer::Pod(cut_off), Peer::Pod(*other));
@@ -466,7 +484,13 @@ fn around(cut_off: IpAddr, all: &[IpAddr], one_way: bool, bus_only: bool) -> Vec
         ways.into_iter().take(if one_way { 1 } else { 2 })
     });
     directions
-        .flat_map(|(from, to)| ports.iter().map(move |port| Path { from, to, port: *port }))
+        .flat_map(|(from, to)| {
+            ports.iter().map(move |port| Path {
+                from,
+                to,
+                port: *port,
+            })
+        })
         .collect()
 }
 

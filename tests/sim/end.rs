@@ -16,7 +16,10 @@ use crate::world::World;
 pub(crate) fn harms_a_formed_cluster(world: &World, fault: Fault) -> bool {
     let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
     let active = cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active");
-    let harmful = matches!(fault.id(), "F01" | "F02" | "F03" | "F04" | "F05" | "F06" | "F22" | "F25");
+    let harmful = matches!(
+        fault.id(),
+        "F01" | "F02" | "F03" | "F04" | "F05" | "F06" | "F22" | "F25"
+    );
     active && harmful
 }
 
@@ -29,7 +32,10 @@ pub(crate) fn is_going(world: &World) -> bool {
 /// Whether the wish has come true; if not, what is missing.
 pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<(), String> {
     if !wish.exists {
-        let left = truth.objects.iter().filter(|object| object.name.namespace == NAMESPACE);
+        let left = truth
+            .objects
+            .iter()
+            .filter(|object| object.name.namespace == NAMESPACE);
         let mut left = left.map(|object| format!("{} {}", object.kind, object.name));
         return left
             .next()
@@ -78,7 +84,9 @@ pub(crate) fn state(truth: &Snapshot) -> String {
             "Pod" => format!(" {}", object.body["status"]["phase"]),
             _ => String::new(),
         };
-        *counts.entry(format!("{}{detail}", object.kind)).or_default() += 1;
+        *counts
+            .entry(format!("{}{detail}", object.kind))
+            .or_default() += 1;
     }
     for (what, count) in counts {
         writeln!(text, "{count} {what}").expect("memory takes it");

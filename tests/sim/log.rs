@@ -2,7 +2,7 @@
 //! ever came up.
 //! Never changes a run: it hears the same whether a story is wanted or not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,13 +18,20 @@ use crate::plan::Millis;
 pub(crate) struct Log {
     heard: Arc<Mutex<Heard>>,
     start: Instant,
-    speaker: u32,
 }
+
+/// The span in which an operator runs, its number in the field of this name: whatever it spawns is within
+/// it, and so tells who speaks.
+pub(crate) const OPERATOR_FIELD: &str = "operator";
 
 #[derive(Default)]
 struct Heard {
     said: Vec<(Millis, u32, Said)>,
     seen: BTreeSet<String>,
+    /// The operator of each span that is open, and which of them are entered.
+    spans: BTreeMap<u64, u32>,
+    opened: u64,
+    entered: Vec<u64>,
 }
 
 /// One event of the operator's.
@@ -46,15 +53,6 @@ impl Log {
         Self {
             heard: Arc::default(),
             start: Instant::now(),
-            speaker: 0,
-        }
-    }
-
-    /// The same log, as this operator writes to it.
-    pub(crate) fn of(&self, speaker: u32) -> Self {
-        Self {
-            speaker,
-            ..self.clone()
         }
     }
 
@@ -82,17 +80,32 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && *metadata.level() <= Level::DEBUG
-            && metadata.target().starts_with("operator")
+        metadata.is_span()
+            || *metadata.level() <= Level::DEBUG && metadata.target().starts_with("operator")
     }
 
     fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
         Some(tracing::level_filters::LevelFilter::DEBUG)
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let mut number = Number(None);
+        attributes.record(&mut number);
+        let mut heard = self.heard();
+        let around = attributes.parent().map(Id::into_u64);
+        let around = around.or_else(|| heard.entered.last().copied());
+        let speaker = number
+            .0
+            .or_else(|| heard.spans.get(&around?).copied())
+            .unwrap_or(0);
+        heard.opened += 1;
+        let id = heard.opened;
+        heard.spans.insert(id, speaker);
+        Id::from_u64(id)
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        self.heard().spans.remove(&id.into_u64()).is_some()
     }
 
     fn record(&self, _: &Id, _: &Record<'_>) {}
@@ -115,12 +128,31 @@ impl Subscriber for Log {
             let level = event.metadata().level();
             Said::Line(format!("{level} {}{}", line.message, line.fields))
         };
-        heard.said.push((at, self.speaker, said));
+        let speaker = heard.entered.last().and_then(|id| heard.spans.get(id));
+        let speaker = speaker.copied().unwrap_or(0);
+        heard.said.push((at, speaker, said));
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, id: &Id) {
+        self.heard().entered.push(id.into_u64());
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {
+        self.heard().entered.pop();
+    }
+}
+
+/// The number of an operator, if a span has it.
+struct Number(Option<u32>);
+
+impl Visit for Number {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == OPERATOR_FIELD {
+            self.0 = u32::try_from(value).ok();
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 }
 
 #[derive(Default)]

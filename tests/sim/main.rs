@@ -8,9 +8,23 @@
     reason = "a panic is how a test fails"
 )]
 
+mod acts;
 #[path = "../checker/lib.rs"]
 mod checker;
+mod end;
 #[path = "kube/lib.rs"]
 mod kube;
+mod log;
+mod operators;
+mod pipes;
+mod plan;
+mod pods;
+mod record;
+mod run;
+mod shrink;
+mod swarm;
+mod truth;
 #[path = "valkey/lib.rs"]
 mod valkey;
+mod wish;
+mod world;

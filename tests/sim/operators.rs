@@ -2,9 +2,7 @@
 //! Never anything but the whole operator, as `main` starts it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use kube::Client;
 use operator::act::CHANCE_BYTES;
 use operator::api::cluster::ZoneSpread;
 use operator::controller::{self, Ground};
@@ -13,32 +11,28 @@ use operator::settings::Settings;
 use operator::valkey::client::Connector;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::instrument::WithSubscriber as _;
+use tracing::{Instrument as _, info_span};
 
-use crate::gate::{Gate, Position};
+use crate::kube::client::{Gate, Moment, Switch};
+use crate::kube::faults::Caller;
 use crate::kube::rng::Rng;
-use crate::log::Log;
 use crate::pipes::Pipes;
-use crate::plan::Millis;
-use crate::server::Server;
 use crate::valkey::CLOCK_AT_START;
-use crate::world::Shared;
+use crate::world::World;
 
 /// What all operators of a run share.
-#[derive(Clone)]
 pub(crate) struct Operators {
-    pub(crate) world: Shared,
-    pub(crate) server: Server,
+    pub(crate) api: Gate<World>,
     pub(crate) pipes: Pipes,
-    pub(crate) log: Log,
     pub(crate) seed: u64,
-    /// The first one's gate.
-    pub(crate) first: Option<Gate>,
+    /// The first one's life, in which writes are counted.
+    pub(crate) first: Option<Switch>,
 }
 
 /// One operator that was started.
 pub(crate) struct Running {
-    pub(crate) gate: Gate,
+    pub(crate) number: u32,
+    pub(crate) switch: Switch,
     task: JoinHandle<()>,
     /// Dropped, it asks the operator to stop; that is not how a process is killed.
     _stop: watch::Sender<bool>,
@@ -47,25 +41,28 @@ pub(crate) struct Running {
 impl Running {
     /// Kills it.
     pub(crate) fn kill(&self) {
-        self.gate.kill();
+        self.switch.turn_off();
         self.task.abort();
     }
 }
 
 impl Operators {
     /// How many writes came out of the first one.
-    pub(crate) fn first_writes(&self) -> u32 {
-        self.first.as_ref().map_or(0, Gate::writes)
+    pub(crate) fn first_writes(&self) -> u64 {
+        self.first.as_ref().map_or(0, Switch::writes)
     }
 
     /// Starts an operator, which ends at that write, if one is given.
-    pub(crate) fn start(&mut self, number: u32, crash: Option<(u32, Position)>) -> Running {
-        let gate = Gate::new(number, crash);
-        self.first.get_or_insert_with(|| gate.clone());
+    pub(crate) fn start(&mut self, number: u32, crash: Option<(u64, Moment)>) -> Running {
+        let switch = Switch::default();
+        if let Some((write, moment)) = crash {
+            switch.crash_at(write, moment);
+        }
+        self.first.get_or_insert_with(|| switch.clone());
         let (stop, stopping) = watch::channel(false);
         let ground = Ground {
-            client: Client::new(self.server.service(gate.clone()), "default"),
-            connector: Connector::simulated(6379, self.pipes.dial(gate.clone())),
+            client: self.api.client(Caller::Operator(number), &switch),
+            connector: Connector::simulated(6379, self.pipes.dial(number, &switch)),
             clock: self.clock(),
             chance: chance(self.seed, number),
         };
@@ -76,18 +73,18 @@ impl Operators {
         };
         let run = async move { controller::run(ground, &settings, stopping).await };
         Running {
-            gate,
-            task: tokio::spawn(run.with_subscriber(self.log.of(number))),
+            number,
+            switch,
+            task: tokio::task::spawn_local(run.instrument(info_span!("run", operator = number))),
             _stop: stop,
         }
     }
 
     fn clock(&self) -> Arc<dyn Fn() -> i64 + Send + Sync> {
-        let start = tokio::time::Instant::now();
-        let begun = self.world.lock().now();
+        let api = self.api.clone();
         Arc::new(move || {
-            let passed = start.elapsed() + Duration::from_millis(begun);
-            CLOCK_AT_START / 1000 + i64::try_from(passed.as_secs()).unwrap_or(0)
+            let now = i64::try_from(api.now()).unwrap_or(i64::MAX);
+            (CLOCK_AT_START + now) / 1000
         })
     }
 }
@@ -110,9 +107,4 @@ fn chance(seed: u64, operator: u32) -> operator::act::Chance {
         }
         bytes
     })
-}
-
-/// Milliseconds as a duration.
-pub(crate) fn millis(millis: Millis) -> Duration {
-    Duration::from_millis(millis)
 }

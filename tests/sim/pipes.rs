@@ -13,10 +13,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
-use crate::gate::Gate;
+use crate::kube::client::{Gate, Switch};
 use crate::valkey::resp::Decoder;
 use crate::valkey::{self, ConnectionId};
-use crate::world::Shared;
+use crate::world::{Shared, World, take};
 
 /// How long everything is under way, and how much of it is served at once.
 const TRAVEL: Duration = Duration::from_millis(1);
@@ -27,6 +27,8 @@ const PIPE_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Pipes {
     world: Shared,
+    /// Told when processes may have more to say.
+    clockwork: Gate<World>,
     inbox: Arc<Inbox>,
 }
 
@@ -37,12 +39,16 @@ struct Inbox {
 }
 
 struct Letter {
-    gate: Gate,
+    from: Sender,
     to: IpAddr,
     /// The connection and how many letters went before on it; zeros for a dial.
     place: (u64, u64),
     content: Content,
 }
+
+/// An operator, by its number, and its life.
+#[derive(Clone)]
+struct Sender(u32, Switch);
 
 enum Content {
     Dial(u16, oneshot::Sender<io::Result<DuplexStream>>),
@@ -52,9 +58,10 @@ enum Content {
 
 impl Pipes {
     /// A carrier for a world, which runs for as long as its runtime.
-    pub(crate) fn start(world: &Shared) -> Self {
+    pub(crate) fn start(world: &Shared, clockwork: &Gate<World>) -> Self {
         let pipes = Self {
             world: world.clone(),
+            clockwork: clockwork.clone(),
             inbox: Arc::default(),
         };
         tokio::spawn(pipes.clone().serve());
@@ -62,12 +69,12 @@ impl Pipes {
     }
 
     /// What the operator's connector dials with.
-    pub(crate) fn dial(&self, gate: Gate) -> Dial {
-        let pipes = self.clone();
+    pub(crate) fn dial(&self, operator: u32, switch: &Switch) -> Dial {
+        let (pipes, from) = (self.clone(), Sender(operator, switch.clone()));
         Arc::new(move |address: SocketAddr| {
             let (answer, answered) = oneshot::channel();
             pipes.post(Letter {
-                gate: gate.clone(),
+                from: from.clone(),
                 to: address.ip(),
                 place: (0, 0),
                 content: Content::Dial(address.port(), answer),
@@ -97,31 +104,32 @@ impl Pipes {
                 let mut inbox = self.inbox.letters.lock().expect("no panic with it in hand");
                 std::mem::take(&mut *inbox)
             };
-            letters.sort_by_key(|letter| (letter.gate.number(), letter.to, letter.place));
+            letters.sort_by_key(|letter| (letter.from.0, letter.to, letter.place));
             for letter in letters {
                 self.deliver(letter);
             }
+            self.clockwork.nudge();
         }
     }
 
     fn deliver(&self, letter: Letter) {
         let Letter {
-            gate, to, content, ..
+            from, to, content, ..
         } = letter;
-        if gate.is_dead() {
+        if !from.1.is_on() {
             return;
         }
-        let mut world = self.world.lock();
+        let mut world = take(&self.world);
         match content {
             Content::Dial(port, answer) => {
                 let dialed = match world.dial(to, port) {
                     valkey::Dial::Open(connection) => {
                         let (near, far) = tokio::io::duplex(PIPE_BYTES);
                         let (out, replies) = unbounded_channel();
-                        world.listen(connection, gate.clone(), out);
+                        world.listen(connection, from.1.clone(), out);
                         let line = Line {
                             pipes: self.clone(),
-                            gate,
+                            from,
                             to,
                             connection,
                         };
@@ -134,7 +142,9 @@ impl Pipes {
                 // Who no longer waits for it hangs up by dropping it.
                 answer.send(dialed).ok();
             }
-            Content::Command(connection, words) => world.say(&gate, to, connection, &words),
+            Content::Command(connection, words) => {
+                world.say((from.0, &from.1), to, connection, &words);
+            }
             Content::HangUp(connection) => world.hang_up(connection),
         }
     }
@@ -143,7 +153,7 @@ impl Pipes {
 /// One connection.
 struct Line {
     pipes: Pipes,
-    gate: Gate,
+    from: Sender,
     to: IpAddr,
     connection: ConnectionId,
 }
@@ -181,7 +191,7 @@ impl Line {
 
     fn post(&self, sent: u64, content: Content) {
         self.pipes.post(Letter {
-            gate: self.gate.clone(),
+            from: self.from.clone(),
             to: self.to,
             place: (self.connection.0, sent),
             content,

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::gate::Position;
+use crate::kube::client::Moment;
 use crate::kube::rng::Rng;
 
 /// Milliseconds since the run began.
@@ -101,7 +101,7 @@ pub(crate) enum Fault {
     /// F08: the operator is killed, and started again so much later.
     Kill { pause: Millis },
     /// F08: the same at the write so many from now.
-    KillAtWrite { writes: u32, position: Position },
+    KillAtWrite { writes: u64, moment: Moment },
     /// F09: a second operator runs beside the first.
     Second { lasts: Millis },
     /// F10: the API server answers one of so many requests with an error.
@@ -111,7 +111,11 @@ pub(crate) enum Fault {
         lasts: Millis,
     },
     /// F11: the events of a kind come late.
-    Lag { kind: Watched, by: Millis, lasts: Millis },
+    Lag {
+        kind: Watched,
+        by: Millis,
+        lasts: Millis,
+    },
     /// F11: every watch is cut, and the history is gone if so said.
     CutWatches { gone: bool },
     /// F11: an event of a kind is lost, and nobody says so.
@@ -201,7 +205,10 @@ impl Fault {
             Self::Kill { .. } | Self::KillAtWrite { .. } => "F08",
             Self::Second { .. } => "F09",
             Self::Refuse { .. } => "F10",
-            Self::Lag { .. } | Self::CutWatches { .. } | Self::Lose { .. } | Self::StaleLists { .. } => "F11",
+            Self::Lag { .. }
+            | Self::CutWatches { .. }
+            | Self::Lose { .. }
+            | Self::StaleLists { .. } => "F11",
             Self::Silence { .. } => "F12",
             Self::SlowSync { .. } => "F14",
             Self::SilentKubelet { .. } => "F22",
@@ -403,8 +410,8 @@ impl Draw {
                 pause: self.between(0, 5_000),
             },
             1..=3 => Fault::KillAtWrite {
-                writes: u32::try_from(self.between(0, 30)).unwrap_or(0),
-                position: self.one(&Position::ALL),
+                writes: self.between(1, 30),
+                moment: self.one(&Moment::ALL),
             },
             4 => Fault::Second { lasts },
             5 | 6 => {

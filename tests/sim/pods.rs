@@ -122,9 +122,11 @@ impl Containers for Runtime<'_> {
         }
     }
 
-    fn answers_probe(&mut self, _now: u64, uid: &str) -> bool {
-        self.process(uid)
-            .is_some_and(|process| self.net.life(process) == Life::Running)
+    fn answers_probe(&mut self, now: u64, uid: &str) -> bool {
+        let process = self.process(uid);
+        let truth = self.net.truth(now).processes.into_iter();
+        let mut own = truth.filter(|truth| Some(truth.id) == process);
+        own.next().is_some_and(|own| own.life == Life::Running)
     }
 }
 

@@ -67,7 +67,11 @@ impl Record {
                     if line.contains("a tick panicked") {
                         self.break_rule("panic", at, line.clone());
                     }
-                    if self.secrets.iter().any(|secret| line.contains(secret.as_str())) {
+                    if self
+                        .secrets
+                        .iter()
+                        .any(|secret| line.contains(secret.as_str()))
+                    {
                         self.break_rule("S20", at, format!("a password is logged: {line}"));
                     }
                     self.note(at, &format!("operator {speaker}: {line}"));
@@ -111,8 +115,7 @@ impl Record {
 
     /// Something that no rule of the checker's is about, and that must not be.
     pub(crate) fn break_rule(&mut self, rule: &'static str, at: Millis, story: String) {
-        self.violation
-            .get_or_insert(Violation { rule, at, story });
+        self.violation.get_or_insert(Violation { rule, at, story });
     }
 
     /// A line of the story.
@@ -151,7 +154,11 @@ fn told(by: Actor, what: &What) -> String {
             write.verb,
             write.kind,
             write.name,
-            if write.subresource.is_empty() { "" } else { "/status" },
+            if write.subresource.is_empty() {
+                ""
+            } else {
+                "/status"
+            },
             outcome(&write.outcome)
         ),
         What::Command(command) => format!(

@@ -2,27 +2,26 @@
 //! Never the same plan with another outcome: whatever differs between two runs of it is a fault of this room.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::instrument::WithSubscriber as _;
 
 use crate::acts::{Stage, furnish, offer};
 use crate::checker::evidence::{Actor, Goal, What};
 use crate::checker::{Rules, Violation};
 use crate::end;
-use crate::gate::Position;
 use crate::kube::Kube;
+use crate::kube::client::{Gate, Moment};
 use crate::log::Log;
 use crate::operators::{Operators, Running};
 use crate::pipes::Pipes;
-use crate::plan::{Act, Edit, Fault, Millis, Part, Plan};
+use crate::plan::{Act, Fault, Millis, Part, Plan};
 use crate::record::Record;
-use crate::server::Server;
 use crate::truth;
 use crate::valkey::Net;
 use crate::wish::Wish;
-use crate::world::{Shared, World};
+use crate::world::{Shared, World, take};
 
 /// How often it is looked whether the goal is reached.
 const LOOK: Millis = 1_000;
@@ -35,7 +34,7 @@ pub(crate) struct Options {
     /// Keep the story.
     pub(crate) story: bool,
     /// The first operator ends at this write.
-    pub(crate) crash: Option<(u32, Position)>,
+    pub(crate) crash: Option<(u64, Moment)>,
     /// Rules of the API server's misbehaviour, in force from the start.
     pub(crate) trouble: Vec<crate::kube::faults::Rule>,
     /// How long it has to stay quiet at the end.
@@ -64,7 +63,7 @@ pub(crate) struct Outcome {
     pub(crate) actions: u64,
     /// Requests that read, and writes of the first operator.
     pub(crate) reads: u64,
-    pub(crate) writes: u32,
+    pub(crate) writes: u64,
     /// Faults by id.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// How often each rule of trouble hit.
@@ -86,10 +85,10 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
         .start_paused(true)
         .build()
         .expect("a runtime needs nothing but memory");
-    runtime.block_on(async {
+    tokio::task::LocalSet::new().block_on(&runtime, async {
         let log = Log::start();
-        let run = drive(plan, options, log.clone());
-        run.with_subscriber(log).await
+        let _hears = tracing::subscriber::set_default(log.clone());
+        drive(plan, options, log).await
     })
 }
 
@@ -100,14 +99,13 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     for rule in &options.trouble {
         world.kube.api.misbehave(rule.clone());
     }
-    let world = Shared::new(world);
-    tokio::spawn(clockwork(world.clone()));
+    let world = Shared::new(Mutex::new(world));
+    let api = Gate::new(world.clone());
+    tokio::spawn(api.clone().run());
     let mut operators = Operators {
         first: None,
-        server: Server::start(&world),
-        pipes: Pipes::start(&world),
-        world: world.clone(),
-        log: log.clone(),
+        pipes: Pipes::start(&world, &api),
+        api,
         seed: plan.seed,
     };
     let mut play = Play {
@@ -123,19 +121,6 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     play.heal(plan).await;
     play.settle(plan, options.calm).await;
     play.outcome(&log)
-}
-
-/// Wakes the world whenever something is due in it.
-async fn clockwork(world: Shared) {
-    let start = Instant::now();
-    loop {
-        let (now, next) = {
-            let world = world.lock();
-            (world.now(), world.next_event())
-        };
-        let next = next.unwrap_or(now + LOOK).clamp(now + 1, now + LOOK);
-        sleep_until(start + Duration::from_millis(next)).await;
-    }
 }
 
 /// What is to be done to operators later.
@@ -158,14 +143,14 @@ struct Play {
 impl Play {
     async fn acts(&mut self, plan: &Plan) {
         {
-            let mut world = self.world.lock();
+            let mut world = take(&self.world);
             for part in Part::ALL {
                 offer(&mut world, 0, part);
             }
         }
         for (at, act) in &plan.acts {
             self.wait_until((*at).min(plan.healed)).await;
-            if self.world.lock().record.violation.is_some() {
+            if take(&self.world).record.violation.is_some() {
                 return;
             }
             self.act(*act);
@@ -174,7 +159,7 @@ impl Play {
     }
 
     fn act(&mut self, act: Act) {
-        let mut world = self.world.lock();
+        let mut world = take(&self.world);
         match act {
             Act::Edit(edit) => self.stage.edit(&mut world, edit),
             Act::Fault(fault) => {
@@ -190,7 +175,7 @@ impl Play {
 
     /// The part of a fault that hits operators.
     fn fault(&mut self, fault: Fault) {
-        let now = self.world.lock().now();
+        let now = take(&self.world).now();
         match fault {
             Fault::Kill { pause } => {
                 for running in self.running.drain(..) {
@@ -198,9 +183,9 @@ impl Play {
                 }
                 self.later(now + pause, Later::Start);
             }
-            Fault::KillAtWrite { writes, position } => {
-                if let Some(running) = self.running.first() {
-                    running.gate.crash_at(running.gate.writes() + writes, position);
+            Fault::KillAtWrite { writes, moment } => {
+                if let Some(Running { switch, .. }) = self.running.first() {
+                    switch.crash_at(switch.writes() + writes, moment);
                 }
             }
             Fault::Second { lasts } => {
@@ -241,7 +226,7 @@ impl Play {
     /// Waits, and meanwhile ends what was to last until then and starts who died.
     async fn wait_until(&mut self, until: Millis) {
         loop {
-            let now = self.world.lock().now();
+            let now = take(&self.world).now();
             self.tend(now);
             if now >= until {
                 return;
@@ -251,8 +236,13 @@ impl Play {
                 self.due.keys().next().map(|(at, _)| *at),
                 Some(until),
             ];
-            let next = dues.into_iter().flatten().min().unwrap_or(until).max(now + 1);
-            let died = self.running.iter().map(|running| running.gate.died());
+            let next = dues
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(until)
+                .max(now + 1);
+            let died = self.running.iter().map(|running| running.switch.ended());
             let died: Vec<_> = died.map(Box::pin).collect();
             let next = sleep_until(self.start + Duration::from_millis(next));
             if died.is_empty() {
@@ -270,10 +260,11 @@ impl Play {
     fn tend(&mut self, now: Millis) {
         let before = self.running.len();
         self.running.retain(|running| {
-            if running.gate.is_dead() {
+            let lives = running.switch.is_on();
+            if !lives {
                 running.kill();
             }
-            !running.gate.is_dead()
+            lives
         });
         if before > 0 && self.running.is_empty() {
             self.later(now + RESTART, Later::Start);
@@ -290,7 +281,7 @@ impl Play {
                 Later::Kill(number) => {
                     let (gone, stay) = std::mem::take(&mut self.running)
                         .into_iter()
-                        .partition(|running: &Running| running.gate.number() == number);
+                        .partition(|running: &Running| running.number == number);
                     self.running = stay;
                     gone.iter().for_each(Running::kill);
                     if self.running.is_empty() {
@@ -299,14 +290,14 @@ impl Play {
                 }
             }
         }
-        self.stage.repair(&mut self.world.lock(), false);
+        self.stage.repair(&mut take(&self.world), false);
     }
 
     /// Ends every fault, and makes the last wish.
     async fn heal(&mut self, plan: &Plan) {
         self.due.clear();
         for running in &self.running {
-            running.gate.spare();
+            running.switch.spare();
         }
         // One operator stays; if none lives one is started.
         let rest = self.running.split_off(self.running.len().min(1));
@@ -315,42 +306,41 @@ impl Play {
             self.begin();
         }
         {
-            let mut world = self.world.lock();
+            let mut world = take(&self.world);
             self.stage.repair(&mut world, true);
             self.stage.put_right(&mut world, plan.shape);
         }
         // A cluster that is still going is asked for again once it is gone.
         for _ in 0..60 {
-            let there = end::is_going(&self.world.lock());
+            let there = end::is_going(&take(&self.world));
             if !self.stage.wish.exists || !there {
                 break;
             }
-            let now = self.world.lock().now();
+            let now = take(&self.world).now();
             self.wait_until(now + LOOK).await;
         }
-        let mut world = self.world.lock();
+        let mut world = take(&self.world);
         self.stage.put_right(&mut world, plan.shape);
         let now = world.now();
         let truth = truth::snapshot(&mut world);
-        world.record.step(
-            now,
-            Actor::User,
-            What::Stable(Goal::Declared),
-            Some(truth),
-        );
+        world
+            .record
+            .step(now, Actor::User, What::Stable(Goal::Declared), Some(truth));
     }
 
     /// Waits for the goal, and that nothing happens after it.
     async fn settle(&mut self, plan: &Plan, calm: Millis) {
-        let begun = self.world.lock().now();
+        let begun = take(&self.world).now();
         let bound = begun + (60 + 15 * Millis::from(plan.shape.nodes())) * LOOK;
         loop {
             {
-                let mut world = self.world.lock();
+                let mut world = take(&self.world);
                 let now = world.now();
                 let truth = truth::snapshot(&mut world);
                 let reached = end::reached(&world, &truth, &self.stage.wish);
-                world.record.step(now, Actor::Machinery, What::Look, Some(truth));
+                world
+                    .record
+                    .step(now, Actor::Machinery, What::Look, Some(truth));
                 if world.record.violation.is_some() {
                     return;
                 }
@@ -365,23 +355,27 @@ impl Play {
                     Err(_) => {}
                 }
             }
-            let now = self.world.lock().now();
+            let now = take(&self.world).now();
             self.wait_until(now + LOOK).await;
         }
-        let now = self.world.lock().now();
+        let now = take(&self.world).now();
         self.wait_until(now + calm).await;
-        let mut world = self.world.lock();
+        let mut world = take(&self.world);
         let now = world.now();
         let truth = truth::snapshot(&mut world);
         if let Err(missing) = end::reached(&world, &truth, &self.stage.wish) {
-            world.record.break_rule("L1", now, format!("reached, and lost again: {missing}"));
+            world
+                .record
+                .break_rule("L1", now, format!("reached, and lost again: {missing}"));
         }
-        world.record.step(now, Actor::Machinery, What::Look, Some(truth));
+        world
+            .record
+            .step(now, Actor::Machinery, What::Look, Some(truth));
         world.record.finish(now);
     }
 
     fn outcome(&mut self, log: &Log) -> Outcome {
-        let mut world = self.world.lock();
+        let mut world = take(&self.world);
         let now = world.now();
         world.record.hear(now + 1);
         let truth = truth::snapshot(&mut world);

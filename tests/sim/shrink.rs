@@ -65,6 +65,13 @@ mod tests {
         let cut = shrink(&plan, fails);
         assert_eq!(cut.keep, Some(vec![1, last]));
         let shape = cut.shape.map_or(plan.shape, |shape| shape);
-        assert!(shape == plan.shape || shape == Shape { shards: 2, replicas: 0 });
+        assert!(
+            shape == plan.shape
+                || shape
+                    == Shape {
+                        shards: 2,
+                        replicas: 0
+                    }
+        );
     }
 }

@@ -53,7 +53,12 @@ pub(crate) fn write(record: AuditRecord) -> Write {
         verb,
         kind: record.key.kind.facts().name.to_owned(),
         name: Name::new(&record.key.namespace, &record.key.name),
-        subresource: if record.part == Part::Status { "status" } else { "" }.to_owned(),
+        subresource: if record.part == Part::Status {
+            "status"
+        } else {
+            ""
+        }
+        .to_owned(),
         before: record.before,
         after: record.after,
         outcome,
@@ -64,7 +69,8 @@ pub(crate) fn write(record: AuditRecord) -> Write {
 pub(crate) fn command(world: &mut World, to: IpAddr, words: &[Vec<u8>]) -> Command {
     let now = world.now();
     let there = world.net.truth(now).processes.into_iter().rev();
-    let mut there = there.filter(|process| process.ip == to && process.life != valkey::Life::Exited);
+    let mut there =
+        there.filter(|process| process.ip == to && process.life != valkey::Life::Exited);
     let process = there.next();
     let pod = process
         .as_ref()
@@ -94,7 +100,10 @@ pub(crate) fn snapshot(world: &mut World) -> Arc<Snapshot> {
         .collect();
     let processes = truth.processes.into_iter().filter_map(|process| {
         let (uid, container) = pods.get(&process.id)?;
-        let cluster = container.name.rsplit_once('-').map_or("", |(cluster, _)| cluster);
+        let cluster = container
+            .name
+            .rsplit_once('-')
+            .map_or("", |(cluster, _)| cluster);
         let home = Name::new(&container.namespace, cluster);
         Some(Arc::new(as_evidence(process, home, (*uid).clone())))
     });
@@ -122,24 +131,9 @@ pub(crate) fn snapshot(world: &mut World) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         objects: objects.collect(),
         processes: processes.collect(),
-        cuts: cuts(world),
+        cuts: Vec::new(),
         ledger: None,
     })
-}
-
-fn cuts(world: &World) -> Vec<Cut> {
-    let name = |peer: valkey::Peer| match peer {
-        valkey::Peer::Operator => "operator".to_owned(),
-        valkey::Peer::Client(number) => format!("client {number}"),
-        valkey::Peer::Pod(ip) => ip.to_string(),
-    };
-    let cuts = world.net.cuts().map(|path| Cut {
-        from: name(path.from),
-        to: name(path.to),
-        client: path.port == valkey::Port::Client,
-        bus: path.port == valkey::Port::Bus,
-    });
-    cuts.collect()
 }
 
 fn as_evidence(truth: ProcessTruth, home: Name, pod: String) -> Process {
@@ -172,7 +166,11 @@ fn as_evidence(truth: ProcessTruth, home: Name, pod: String) -> Process {
         },
         id: truth.node_id,
         role,
-        accepts: if truth.writable { slots } else { Slots::default() },
+        accepts: if truth.writable {
+            slots
+        } else {
+            Slots::default()
+        },
         state_ok: truth.cluster_ok,
         table: std::iter::once(own)
             .chain(truth.known.iter().map(row))

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::checker::evidence::{Actor, Command, Outcome, What};
-use crate::gate::{Fate, Gate};
+use crate::checker::evidence::{Actor, Outcome, What};
 use crate::kube::Kube;
 use crate::kube::api::Answer;
+use crate::kube::client::{self, Fate, Switch};
 use crate::kube::target::Call;
 use crate::plan::Millis;
 use crate::pods::{Pods, Runtime};
@@ -20,21 +20,13 @@ use crate::truth;
 use crate::valkey::{self, ConnectionId, Net, Peer, Told, Value};
 
 /// A world that several tasks of one thread use in turn.
-#[derive(Clone)]
-pub(crate) struct Shared(Arc<Mutex<World>>);
+pub(crate) type Shared = Arc<Mutex<World>>;
 
-impl Shared {
-    /// Shares a world.
-    pub(crate) fn new(world: World) -> Self {
-        Self(Arc::new(Mutex::new(world)))
-    }
-
-    /// Takes it in hand, brought up to now. Never keep it over an await.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
-        let mut world = self.0.lock().expect("no panic with it in hand");
-        world.advance();
-        world
-    }
+/// Takes a world in hand, brought up to now. Never keep it over an await.
+pub(crate) fn take(world: &Shared) -> MutexGuard<'_, World> {
+    let mut world = world.lock().expect("no panic with it in hand");
+    world.catch_up();
+    world
 }
 
 /// All that an operator stands on.
@@ -44,7 +36,7 @@ pub(crate) struct World {
     pub(crate) kube: Kube,
     pub(crate) pods: Pods,
     pub(crate) record: Record,
-    lines: BTreeMap<ConnectionId, (Gate, UnboundedSender<Vec<u8>>)>,
+    lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
 }
 
 impl World {
@@ -65,16 +57,8 @@ impl World {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX)
     }
 
-    /// When something is due by itself.
-    pub(crate) fn next_event(&self) -> Option<Millis> {
-        [self.kube.next_event(), self.net.next_event()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
     /// Lets everything happen that is due.
-    fn advance(&mut self) {
+    fn catch_up(&mut self) {
         let now = self.now();
         self.record.hear(now);
         self.net.advance(now);
@@ -85,19 +69,6 @@ impl World {
         self.kube.advance(now, &mut runtime);
         self.note_writes(None);
         self.pass_on();
-    }
-
-    /// Serves a request of an operator; nothing where the operator is not to hear of it.
-    pub(crate) fn request(&mut self, gate: &Gate, call: &Call) -> Option<Answer> {
-        let fate = if call.writes() { gate.write() } else { HEARD };
-        if !fate.done {
-            return None;
-        }
-        let now = self.now();
-        let truth = call.writes().then(|| truth::snapshot(self));
-        let answer = self.kube.request(now, call);
-        self.note_writes(truth);
-        fate.heard.then_some(answer)
     }
 
     /// Records what was written to the API since the last look.
@@ -123,10 +94,10 @@ impl World {
     pub(crate) fn listen(
         &mut self,
         connection: ConnectionId,
-        gate: Gate,
+        switch: Switch,
         replies: UnboundedSender<Vec<u8>>,
     ) {
-        self.lines.insert(connection, (gate, replies));
+        self.lines.insert(connection, (switch, replies));
     }
 
     /// The operator closed a connection.
@@ -136,36 +107,41 @@ impl World {
         self.net.hang_up(now, connection);
     }
 
-    /// The operator sends a command.
+    /// An operator sends a command.
     pub(crate) fn say(
         &mut self,
-        gate: &Gate,
+        (operator, switch): (u32, &Switch),
         to: IpAddr,
         connection: ConnectionId,
         words: &[Vec<u8>],
     ) {
         let mutating = mutates(words);
-        let fate = if mutating { gate.write() } else { HEARD };
-        if !fate.done {
+        let fate = if mutating {
+            switch.count_write()
+        } else {
+            Fate::Go
+        };
+        if fate == Fate::Vanish {
             return;
         }
         let now = self.now();
         let truth = mutating.then(|| truth::snapshot(self));
+        let command = mutating.then(|| truth::command(self, to, words));
         let answer = self.net.command(now, connection, words);
-        if mutating {
-            let command = Command {
-                outcome: outcome(&answer, fate),
-                ..truth::command(self, to, words)
-            };
-            let by = Actor::Operator(gate.number());
+        if let Some(mut command) = command {
+            command.outcome = outcome(&answer, fate);
+            let by = Actor::Operator(operator);
             self.record.step(now, by, What::Command(command), truth);
         }
         match answer {
-            valkey::Answer::Reply(reply) if fate.heard => self.reply(connection, &reply, true),
-            valkey::Answer::Reply(_) | valkey::Answer::Later => {}
+            valkey::Answer::Reply(reply) => self.reply(connection, &reply),
+            valkey::Answer::Later => {}
             valkey::Answer::Closed => {
                 self.lines.remove(&connection);
             }
+        }
+        if fate == Fate::Last {
+            switch.turn_off();
         }
         self.pass_on();
     }
@@ -174,7 +150,7 @@ impl World {
     fn pass_on(&mut self) {
         for (connection, told) in self.net.take_answers() {
             match told {
-                Told::Reply(reply) => self.reply(connection, &reply, false),
+                Told::Reply(reply) => self.reply(connection, &reply),
                 Told::Closed => {
                     self.lines.remove(&connection);
                 }
@@ -182,28 +158,47 @@ impl World {
         }
     }
 
-    fn reply(&self, connection: ConnectionId, reply: &Value, heard: bool) {
-        let Some((gate, replies)) = self.lines.get(&connection) else {
+    fn reply(&self, connection: ConnectionId, reply: &Value) {
+        let Some((switch, replies)) = self.lines.get(&connection) else {
             return;
         };
-        let mut bytes = Vec::new();
-        reply.encode(&mut bytes);
         // A dead operator hears no more, and a living one may have dropped its end meanwhile.
-        if heard || !gate.is_dead() {
+        if switch.is_on() {
+            let mut bytes = Vec::new();
+            reply.encode(&mut bytes);
             replies.send(bytes).ok();
         }
     }
 }
 
-const HEARD: Fate = Fate {
-    done: true,
-    heard: true,
-};
+impl client::World for World {
+    fn kube(&mut self) -> &mut Kube {
+        &mut self.kube
+    }
+
+    fn advance(&mut self, _now: Millis) {
+        self.catch_up();
+    }
+
+    fn next_event(&self) -> Option<Millis> {
+        [self.kube.next_event(), self.net.next_event()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn request(&mut self, now: Millis, call: &Call) -> Answer {
+        let truth = call.writes().then(|| truth::snapshot(self));
+        let answer = self.kube.request(now, call);
+        self.note_writes(truth);
+        answer
+    }
+}
 
 fn outcome(answer: &valkey::Answer, fate: Fate) -> Outcome {
     match answer {
         valkey::Answer::Reply(Value::Error(words)) => Outcome::Refused(words.clone()),
-        valkey::Answer::Reply(_) if fate.heard => Outcome::Done,
+        valkey::Answer::Reply(_) if fate != Fate::Mute => Outcome::Done,
         valkey::Answer::Reply(_) | valkey::Answer::Later => Outcome::Unanswered { done: true },
         valkey::Answer::Closed => Outcome::Unanswered { done: false },
     }
@@ -218,7 +213,14 @@ fn mutates(words: &[Vec<u8>]) -> bool {
     match word(0).as_str() {
         "CLUSTER" => !matches!(
             word(1).as_str(),
-            "MYID" | "MYSHARDID" | "INFO" | "NODES" | "SLOTS" | "SHARDS" | "LINKS" | "GETSLOTMIGRATIONS"
+            "MYID"
+                | "MYSHARDID"
+                | "INFO"
+                | "NODES"
+                | "SLOTS"
+                | "SHARDS"
+                | "LINKS"
+                | "GETSLOTMIGRATIONS"
         ),
         "ACL" | "CONFIG" => true,
         _ => false,
