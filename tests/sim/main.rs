@@ -10,6 +10,7 @@
 
 #[path = "../checker/lib.rs"]
 mod checker;
+mod forms;
 #[path = "kube/lib.rs"]
 mod kube;
 #[path = "valkey/lib.rs"]
