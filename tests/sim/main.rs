@@ -11,7 +11,10 @@
 mod acts;
 #[path = "../checker/lib.rs"]
 mod checker;
+mod coverage;
+mod crash;
 mod end;
+mod forms;
 #[path = "kube/lib.rs"]
 mod kube;
 mod log;
@@ -22,6 +25,8 @@ mod pods;
 mod record;
 mod run;
 mod shrink;
+mod stale;
+mod suite;
 mod swarm;
 mod truth;
 #[path = "valkey/lib.rs"]
