@@ -405,7 +405,7 @@ fn metadata_alone_is_given_where_it_is_asked_for() {
 fn apply(bench: &mut Bench, manager: &str, force: bool, body: &Value) -> (u16, Value) {
     let target = format!("{MAPS}/m?&force={force}&fieldManager={manager}");
     let mut call = call(Method::Patch, &target, body);
-    call.content_type = "application/apply-patch+yaml".to_owned();
+    "application/apply-patch+yaml".clone_into(&mut call.content_type);
     match bench.kube.request(0, &call) {
         Answer::Full { status, body, .. } => (status, serde_json::from_slice(&body).expect("JSON")),
         Answer::Stream { .. } | Answer::Nothing { .. } => panic!("a write is answered"),
