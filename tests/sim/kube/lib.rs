@@ -37,7 +37,6 @@ mod selector;
 mod status;
 pub(crate) mod store;
 pub(crate) mod target;
-#[cfg(test)]
 mod tests;
 mod volumes;
 pub(crate) mod watch;
@@ -216,12 +215,18 @@ impl Kube {
 
     /// Lets everything happen that is due, and looks which containers ended.
     pub(crate) fn advance(&mut self, now: Millis, containers: &mut dyn Containers) {
+        let mut at = Millis::MAX;
         while let Some(entry) = self.agenda.first_entry() {
-            if entry.key().0 > now {
+            let due = entry.key().0;
+            if due > now {
                 break;
             }
-            let ((at, _), task) = entry.remove_entry();
-            self.act(at, task, containers);
+            let task = entry.remove();
+            if due > at {
+                self.notice_exits(at, containers);
+            }
+            at = due;
+            self.act(due, task, containers);
         }
         self.notice_exits(now, containers);
     }
