@@ -26,7 +26,7 @@ pub(crate) const OPERATOR_FIELD: &str = "operator";
 
 #[derive(Default)]
 struct Heard {
-    said: Vec<(Millis, u32, Said)>,
+    said: Vec<Spoken>,
     seen: BTreeSet<String>,
     /// The operator of each span that is open, and which of them are entered.
     spans: BTreeMap<u64, u32>,
@@ -34,17 +34,25 @@ struct Heard {
     entered: Vec<u64>,
 }
 
+/// An event, when it was, whose it is and what it is about.
+struct Spoken {
+    at: Millis,
+    speaker: u32,
+    about: String,
+    said: Said,
+}
+
 /// One event of the operator's.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// A line of its log.
     Line(String),
-    /// A tick of a cluster, by namespace and name, came to its end; what was decided.
-    Decided {
-        namespace: String,
-        cluster: String,
-        verdict: String,
-    },
+    /// A tick of a cluster, by namespace and name, begins.
+    Begins(String, String),
+    /// It ends.
+    Ends(String, String),
+    /// What it decided.
+    Decided(String),
 }
 
 impl Log {
@@ -60,16 +68,23 @@ impl Log {
         self.heard.lock().expect("no panic with it in hand")
     }
 
-    /// What was said before this moment, and by whom. In the order of time and then of the text: ticks
-    /// that run at once are polled in an order that is not ours.
+    /// What was said before this moment, when and by whom. What was said in one millisecond comes in the
+    /// order of what it is about: ticks that run at once are polled in an order that is not ours.
     pub(crate) fn take_said(&self, before: Millis) -> Vec<(Millis, u32, Said)> {
         let mut heard = self.heard();
         let (mut said, later): (Vec<_>, Vec<_>) = std::mem::take(&mut heard.said)
             .into_iter()
-            .partition(|(at, _, _)| *at < before);
+            .partition(|spoken| spoken.at < before);
         heard.said = later;
-        said.sort();
-        said
+        said.sort_by(|one, other| {
+            let key = |spoken: &Spoken| (spoken.at, spoken.speaker);
+            key(one)
+                .cmp(&key(other))
+                .then_with(|| one.about.cmp(&other.about))
+        });
+        said.into_iter()
+            .map(|spoken| (spoken.at, spoken.speaker, spoken.said))
+            .collect()
     }
 
     /// Names of actions, reasons, rungs and errors that came up, each as `kind Name`.
@@ -118,19 +133,31 @@ impl Subscriber for Log {
         let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX);
         let mut heard = self.heard();
         heard.seen.extend(line.seen);
-        let said = if line.message == "decided" {
-            Said::Decided {
-                namespace: line.namespace,
-                cluster: line.cluster,
-                verdict: line.verdict,
-            }
+        // A node's controller runs many ticks at once, a cluster's one.
+        let about = if event.metadata().target().ends_with("::node") {
+            line.node
+        } else if line.cluster.is_empty() {
+            line.fields.clone()
         } else {
-            let level = event.metadata().level();
-            Said::Line(format!("{level} {}{}", line.message, line.fields))
+            line.cluster.clone()
+        };
+        let said = match line.message.as_str() {
+            "tick begins" => Said::Begins(line.namespace, line.cluster),
+            "tick ends" => Said::Ends(line.namespace, line.cluster),
+            "decided" => Said::Decided(line.verdict),
+            message => {
+                let level = event.metadata().level();
+                Said::Line(format!("{level} {message}{}", line.fields))
+            }
         };
         let speaker = heard.entered.last().and_then(|id| heard.spans.get(id));
         let speaker = speaker.copied().unwrap_or(0);
-        heard.said.push((at, speaker, said));
+        heard.said.push(Spoken {
+            at,
+            speaker,
+            about,
+            said,
+        });
     }
 
     fn enter(&self, id: &Id) {
@@ -161,6 +188,7 @@ struct Line {
     fields: String,
     namespace: String,
     cluster: String,
+    node: String,
     verdict: String,
     seen: BTreeSet<String>,
 }
@@ -184,7 +212,12 @@ impl Visit for Line {
             }
             "passed" => {}
             "failure" => self.failed(&format!("{value:?}")),
-            name => write!(self.fields, " {name}={value:?}").expect("memory takes it"),
+            name => {
+                if name == "node" {
+                    self.node = format!("{value:?}");
+                }
+                write!(self.fields, " {name}={value:?}").expect("memory takes it");
+            }
         }
     }
 }

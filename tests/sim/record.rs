@@ -77,13 +77,11 @@ impl Record {
                     self.note(at, &format!("operator {speaker}: {line}"));
                     What::Log(line)
                 }
-                Said::Decided {
-                    namespace,
-                    cluster,
-                    verdict,
-                } => {
+                Said::Begins(namespace, cluster) => What::Tick(Name::new(&namespace, &cluster)),
+                Said::Ends(namespace, cluster) => What::TickEnd(Name::new(&namespace, &cluster)),
+                Said::Decided(verdict) => {
                     self.note(at, &format!("operator {speaker}: decided {verdict}"));
-                    What::TickEnd(Name::new(&namespace, &cluster))
+                    continue;
                 }
             };
             self.judge(&Step {
@@ -108,7 +106,7 @@ impl Record {
     /// The end of the run.
     pub(crate) fn finish(&mut self, at: Millis) {
         self.hear(at);
-        if let Err(violation) = self.checker.finish(at) {
+        if let Err(violation) = self.checker.finish() {
             self.violation.get_or_insert(violation);
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::checker::evidence::{
-    Actor, Command, Cut, Export, Life, Name, Object, Outcome, Process, Role, Row, Verb, Write,
+    Actor, Command, Export, Life, Name, Object, Outcome, Process, Role, Row, Verb, Write,
 };
 use crate::checker::slots::Slots;
 use crate::kube::api::AuditRecord;
