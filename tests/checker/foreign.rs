@@ -75,7 +75,7 @@ pub(super) fn what_is_foreign_is_left_alone(checker: &mut Checker, step: &Step) 
 }
 
 fn map<'a>(body: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
-    body.pointer(pointer).and_then(Value::as_object)
+    body.at(pointer).and_then(Value::as_object)
 }
 
 /// The keys whose values differ.
@@ -116,7 +116,7 @@ fn metadata_is_kept(past: &Past, write: &Write, before: &Value, after: &Value) -
     if foreign(before) != foreign(after) && !after.is_null() {
         return Err(format!("foreign finalizers {:?}", foreign(before)));
     }
-    let owners = |body: &Value| body.pointer("/metadata/ownerReferences").cloned();
+    let owners = |body: &Value| body.at("/metadata/ownerReferences").cloned();
     if owners(before) != owners(after) && !after.is_null() {
         return Err("owners".to_owned());
     }

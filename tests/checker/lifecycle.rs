@@ -125,7 +125,7 @@ fn flip(past: &Past, cluster: &Name, write: &Write) -> Option<String> {
             format!("make node {name} {lifecycle}")
         });
     }
-    let labels = |body: &Value| body.pointer("/metadata/labels").cloned();
+    let labels = |body: &Value| body.at("/metadata/labels").cloned();
     let relabelled = labels(after).is_some_and(|labels_now| Some(labels_now) != labels(before));
     relabelled.then(|| format!("label node {name}"))
 }

@@ -29,6 +29,7 @@ use super::scene::STAMP;
 use super::scene::Scene;
 use super::scene::Shape;
 use super::slots::SLOTS;
+use super::slots::Slots;
 use super::status::resolved;
 use super::status::users;
 
@@ -209,7 +210,7 @@ pub(super) fn declared(scene: &Scene, cluster: &Object) -> Ruled {
 /// The Kubernetes half.
 fn objects(scene: &Scene, cluster: &Object, shape: Shape) -> Verdict {
     let state = cluster.text("/status/state");
-    if state != "Active" || cluster.body.pointer("/status/targetSpec").is_some() {
+    if state != "Active" || cluster.body.at("/status/targetSpec").is_some() {
         return Err(format!("its state is {state:?}"));
     }
     let nodes: Vec<&Object> = scene.nodes(&cluster.name).collect();
@@ -260,7 +261,7 @@ fn kept(scene: &Scene, cluster: &Object) -> Verdict {
     let file = scene.object("ConfigMap", &named("-acl"));
     let file = file.map_or("", |map| {
         map.body
-            .pointer("/data/users.acl")
+            .at("/data/users.acl")
             .and_then(Value::as_str)
             .unwrap_or_default()
     });
@@ -292,7 +293,7 @@ fn annotations<'a>(
 ) -> impl Iterator<Item = (&'a Object, &'a str, &'a str)> {
     let wish = cluster
         .body
-        .pointer("/spec/podAnnotations")
+        .at("/spec/podAnnotations")
         .and_then(Value::as_object);
     let wish = wish.into_iter().flatten();
     wish.flat_map(move |(key, value)| {
@@ -305,15 +306,25 @@ fn annotations<'a>(
 }
 
 fn one_view(members: &[&Process], shape: Shape) -> Verdict {
-    let ids: BTreeSet<&str> = members.iter().map(|member| member.id.as_str()).collect();
+    let own: BTreeMap<&str, Option<&Slots>> = members
+        .iter()
+        .map(|member| {
+            let id = member.id.as_str();
+            (id, member.row(id).map(|row| &row.slots))
+        })
+        .collect();
     for member in members {
-        let rows: BTreeSet<&str> = member.table.iter().map(|row| row.id.as_str()).collect();
-        if rows != ids || member.table.iter().any(|row| row.handshake || row.failed) {
+        let rows = &member.table;
+        let known = rows.iter().all(|row| own.contains_key(row.id.as_str()));
+        if !known
+            || rows.len() != own.len()
+            || member.table.iter().any(|row| row.handshake || row.failed)
+        {
             return Err(format!(
                 "{} lists {} of {} members",
                 member.told(),
                 rows.len(),
-                ids.len()
+                own.len()
             ));
         }
         if member.assigned() != SLOTS || !member.state_ok {
@@ -335,13 +346,13 @@ fn one_view(members: &[&Process], shape: Shape) -> Verdict {
                 shape.shards
             ));
         }
-        for other in members {
-            let seen = member.row(&other.id).map(|row| &row.slots);
-            if seen != Some(&other.own()) {
+        for row in &member.table {
+            if own.get(row.id.as_str()) != Some(&Some(&row.slots)) {
                 return Err(format!(
-                    "{} sees other slots than {}",
+                    "{} sees {} with {}",
                     member.told(),
-                    other.told()
+                    row.id,
+                    row.slots
                 ));
             }
         }
@@ -573,13 +584,7 @@ pub(super) fn portrait(scene: &Scene, cluster: &Name) -> String {
     let Some(object) = scene.cluster(cluster) else {
         return format!("{cluster} is gone\n");
     };
-    let part = |pointer: &str| {
-        object
-            .body
-            .pointer(pointer)
-            .unwrap_or(&Value::Null)
-            .to_string()
-    };
+    let part = |pointer: &str| object.body.at(pointer).unwrap_or(&Value::Null).to_string();
     let mut lines = vec![
         format!("spec {}", part("/spec")),
         format!("status {}", part("/status")),

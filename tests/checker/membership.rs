@@ -301,8 +301,10 @@ pub(super) fn commands_reach_their_own(checker: &mut Checker, step: &Step) -> Ve
     let said = || format!("{} to {}", command.words.join(" "), told.told());
     let looked = past.looked_at(step.by, &told.home);
     let admitted = |process: &Process| {
-        past.stamped_at(&process.pod)
-            .is_some_and(|seen| seen >= looked)
+        past.scene.node_of(&process.pod).is_some()
+            || past
+                .stamped_at(&process.pod)
+                .is_some_and(|seen| seen >= looked)
             || past
                 .first_seen(&process.pod)
                 .is_none_or(|seen| seen > looked)

@@ -31,15 +31,22 @@ pub(super) trait Body {
     /// The JSON.
     fn json(&self) -> &Value;
 
-    /// Text at a pointer.
-    fn text(&self, pointer: &str) -> &str {
-        let value = self.json().pointer(pointer);
+    /// What is at a path such as `/metadata/uid`. Cheaper than a JSON pointer, which rules ask for by the
+    /// thousand.
+    fn at(&self, path: &str) -> Option<&Value> {
+        let mut parts = path.split('/').skip(1);
+        parts.try_fold(self.json(), |value, part| value.get(part))
+    }
+
+    /// Text at a path.
+    fn text(&self, path: &str) -> &str {
+        let value = self.at(path);
         value.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A number at a pointer.
-    fn number(&self, pointer: &str) -> Option<u64> {
-        self.json().pointer(pointer).and_then(Value::as_u64)
+    /// A number at a path.
+    fn number(&self, path: &str) -> Option<u64> {
+        self.at(path).and_then(Value::as_u64)
     }
 
     /// Its uid.
@@ -64,7 +71,7 @@ pub(super) trait Body {
 
     /// Its owners, as kind and uid.
     fn owners(&self) -> Vec<(&str, &str)> {
-        let owners = self.json().pointer("/metadata/ownerReferences");
+        let owners = self.at("/metadata/ownerReferences");
         let owners = owners.and_then(Value::as_array).into_iter().flatten();
         let pair = |owner| (text_of(owner, "kind"), text_of(owner, "uid"));
         owners.map(pair).collect()
@@ -77,7 +84,7 @@ pub(super) trait Body {
 
     /// Its finalizers.
     fn finalizers(&self) -> Vec<&str> {
-        let held = self.json().pointer("/metadata/finalizers");
+        let held = self.at("/metadata/finalizers");
         let held = held.and_then(Value::as_array).into_iter().flatten();
         held.filter_map(Value::as_str).collect()
     }
@@ -117,8 +124,8 @@ pub(super) struct Shape {
 impl Shape {
     /// What a spec asks for.
     pub(super) fn of(spec: &Value) -> Self {
-        let number = |pointer: &str| {
-            let number = spec.number(pointer).unwrap_or_default();
+        let number = |path: &str| {
+            let number = spec.number(path).unwrap_or_default();
             usize::try_from(number).unwrap_or(usize::MAX)
         };
         Self {

@@ -87,9 +87,7 @@ pub(super) fn forced_settings_hold(checker: &mut Checker, step: &Step) -> Verdic
     let Some((write, node)) = write.and_then(|it| Some((it, it.after.as_deref()?))) else {
         return Ok(());
     };
-    let map = node
-        .pointer("/spec/valkeySettings")
-        .and_then(Value::as_object);
+    let map = node.at("/spec/valkeySettings").and_then(Value::as_object);
     let mut told = BTreeMap::new();
     for (name, value) in map.into_iter().flatten() {
         let known = known_as(name);

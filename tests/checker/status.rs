@@ -87,7 +87,7 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
 
 /// Whether a cluster is what an Active one must be, by its snapshot's shape.
 pub(super) fn formed(scene: &Scene, cluster: &Object) -> Verdict {
-    let target = cluster.body.pointer("/status/targetSpec");
+    let target = cluster.body.at("/status/targetSpec");
     let spec = target.or_else(|| cluster.body.get("spec"));
     let shape = spec.map_or(
         Shape {
@@ -193,7 +193,7 @@ fn action(past: &Past, step: &Step) -> Option<(Name, String)> {
         let what = match (write.kind.as_str(), write.verb) {
             ("ValkeyNode", Verb::Create | Verb::Delete) | ("Pod", Verb::Create) => write.verb,
             ("ValkeyNode", Verb::Patch | Verb::Update) => {
-                let lifecycle = |body: &Value| body.pointer("/spec/lifecycle").cloned();
+                let lifecycle = |body: &Value| body.at("/spec/lifecycle").cloned();
                 let after = write.after.as_deref().and_then(lifecycle);
                 let flipped = after != write.before.as_deref().and_then(lifecycle);
                 Some(write.verb).filter(|_| flipped && after.is_some())?
@@ -250,7 +250,7 @@ pub(super) fn resolved(scene: &Scene, cluster: &Object) -> Verdict {
 
 /// Every binding: those of the first config that has any list, then the cluster's own.
 fn bindings<'a>(chain: &[&'a Object], cluster: &'a Object) -> impl Iterator<Item = &'a Value> {
-    let list = |object: &'a Object| object.body.pointer("/spec/acl").and_then(Value::as_array);
+    let list = |object: &'a Object| object.body.at("/spec/acl").and_then(Value::as_array);
     let menu = chain.iter().find_map(|config| list(config));
     menu.into_iter().chain(list(cluster)).flatten()
 }

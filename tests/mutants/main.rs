@@ -163,12 +163,12 @@ impl Bench {
         let messages = told
             .lines()
             .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let programs = messages.filter_map(|message| {
+        let mut programs = messages.filter_map(|message| {
             let test = message.pointer("/target/name")? == "sim";
             let program = message.get("executable")?.as_str().map(PathBuf::from);
             program.filter(|_| test)
         });
-        Ok(programs.rev().next().ok_or_else(|| "no program".to_owned()))
+        Ok(programs.next_back().ok_or_else(|| "no program".to_owned()))
     }
 
     fn run(&self, program: &Path, mutant: &Mutant, log: &Path) -> io::Result<Fate> {
