@@ -112,6 +112,19 @@ impl Stage {
         }
     }
 
+    /// What the documentation tells whoever made a mistake before the cluster was formed: nodes that were
+    /// made under it stay as they are, so the cluster is deleted and made again.
+    pub(crate) fn start_over(&mut self, world: &mut World) {
+        let nodes = world.kube.list(Kind::ValkeyNode, Some(NAMESPACE), "");
+        let wrong = nodes
+            .into_iter()
+            .any(|node| node["spec"]["image"].as_str() != Some(IMAGE));
+        if wrong && self.wish.exists {
+            self.edit(world, Edit::Delete);
+            self.wish.exists = true;
+        }
+    }
+
     /// Makes every wish good that was made wrong on purpose.
     pub(crate) fn put_right(&mut self, world: &mut World, shape: crate::plan::Shape) {
         let now = world.now();

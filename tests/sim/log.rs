@@ -2,14 +2,17 @@
 //! ever came up.
 //! Never changes a run: it hears the same whether a story is wanted or not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
+use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::plan::Millis;
 
@@ -28,11 +31,11 @@ pub(crate) const OPERATOR_FIELD: &str = "operator";
 struct Heard {
     said: Vec<Spoken>,
     seen: BTreeSet<String>,
-    /// The operator of each span that was ever opened, and which of them are entered.
-    spans: BTreeMap<u64, u32>,
-    opened: u64,
-    entered: Vec<u64>,
 }
+
+/// The operator that a span belongs to.
+#[derive(Clone, Copy)]
+struct Speaker(u32);
 
 /// An event, when it was, whose it is and what it is about.
 struct Spoken {
@@ -93,37 +96,24 @@ impl Log {
     }
 }
 
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         metadata.is_span()
             || *metadata.level() <= Level::DEBUG && metadata.target().starts_with("operator")
     }
 
-    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
-        Some(tracing::level_filters::LevelFilter::DEBUG)
-    }
-
-    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut number = Number(None);
         attributes.record(&mut number);
-        let mut heard = self.heard();
-        let around = attributes.parent().map(Id::into_u64);
-        let around = around.or_else(|| heard.entered.last().copied());
-        let speaker = number
-            .0
-            .or_else(|| heard.spans.get(&around?).copied())
-            .unwrap_or(0);
-        heard.opened += 1;
-        let id = heard.opened;
-        heard.spans.insert(id, speaker);
-        Id::from_u64(id)
+        let Some(span) = context.span(id) else { return };
+        let around = span.parent();
+        let around = around.and_then(|around| around.extensions().get::<Speaker>().copied());
+        if let Some(speaker) = number.0.map(Speaker).or(around) {
+            span.extensions_mut().insert(speaker);
+        }
     }
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
         let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX);
@@ -146,22 +136,15 @@ impl Subscriber for Log {
                 Said::Line(format!("{level} {message}{}", line.fields))
             }
         };
-        let speaker = heard.entered.last().and_then(|id| heard.spans.get(id));
-        let speaker = speaker.copied().unwrap_or(0);
+        let span = context.event_span(event);
+        let speaker = span.and_then(|span| span.extensions().get::<Speaker>().copied());
+        let speaker = speaker.map_or(0, |Speaker(number)| number);
         heard.said.push(Spoken {
             at,
             speaker,
             about,
             said,
         });
-    }
-
-    fn enter(&self, id: &Id) {
-        self.heard().entered.push(id.into_u64());
-    }
-
-    fn exit(&self, _: &Id) {
-        self.heard().entered.pop();
     }
 }
 

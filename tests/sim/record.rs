@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) fingerprint: u64,
     /// What must never be said aloud.
     pub(crate) secrets: Vec<String>,
+    /// The last decision: one that does not change is told once.
+    decided: String,
 }
 
 impl Record {
@@ -39,6 +41,7 @@ impl Record {
             faults: BTreeMap::new(),
             fingerprint: 0xcbf2_9ce4_8422_2325,
             secrets: Vec::new(),
+            decided: String::new(),
         }
     }
 
@@ -48,8 +51,10 @@ impl Record {
         if let (Actor::Operator(_), What::Write(_) | What::Command(_)) = (by, &what) {
             self.actions += 1;
         }
-        let text = told(by, &what);
-        self.note(at, &text);
+        if !matches!(what, What::Look) {
+            let text = told(by, &what);
+            self.note(at, &text);
+        }
         self.judge(&Step {
             at,
             by,
@@ -63,6 +68,8 @@ impl Record {
         for (at, speaker, said) in self.log.take_said(at) {
             let by = Actor::Operator(speaker);
             let what = match said {
+                // The decision says as much.
+                Said::Line(line) if line.starts_with("DEBUG waiting") => continue,
                 Said::Line(line) => {
                     if line.contains("a tick panicked") {
                         self.break_rule("panic", at, line.clone());
@@ -80,7 +87,11 @@ impl Record {
                 Said::Begins(namespace, cluster) => What::Tick(Name::new(&namespace, &cluster)),
                 Said::Ends(namespace, cluster) => What::TickEnd(Name::new(&namespace, &cluster)),
                 Said::Decided(verdict) => {
-                    self.note(at, &format!("operator {speaker}: decided {verdict}"));
+                    let decided = format!("operator {speaker}: decided {verdict}");
+                    if self.decided != decided {
+                        self.note(at, &decided);
+                        self.decided = decided;
+                    }
                     continue;
                 }
             };

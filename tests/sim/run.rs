@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::acts::{Stage, furnish, offer};
 use crate::checker::evidence::{Actor, Goal, What};
@@ -87,7 +88,8 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
         .expect("a runtime needs nothing but memory");
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let log = Log::start();
-        let _hears = tracing::subscriber::set_default(log.clone());
+        let hears = tracing_subscriber::registry().with(log.clone());
+        let _hears = tracing::subscriber::set_default(hears);
         drive(plan, options, log).await
     })
 }
@@ -309,6 +311,7 @@ impl Play {
             let mut world = take(&self.world);
             self.stage.repair(&mut world, true);
             self.stage.put_right(&mut world, plan.shape);
+            self.stage.start_over(&mut world);
         }
         // A cluster that is still going is asked for again once it is gone.
         for _ in 0..60 {

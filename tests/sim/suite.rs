@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::coverage;
 use crate::plan::{Cut, Plan, Replay};
@@ -43,7 +43,6 @@ struct Failure {
 /// Runs all jobs, prints their sums, and fails with the first in order that does not hold.
 pub(crate) fn hold(suite: &str, jobs: &[Job]) {
     let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
     let sums = Mutex::new(Sums::default());
     let failures = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -53,12 +52,8 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(index) else { return };
-                    if failed.load(Ordering::Relaxed) {
-                        return;
-                    }
                     let outcome = run(&job.plan, &job.options);
                     if let Some((rule, story)) = broken(job, &outcome) {
-                        failed.store(true, Ordering::Relaxed);
                         let failure = Failure { index, rule, story };
                         failures
                             .lock()
@@ -77,7 +72,11 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
     failures.sort_by_key(|failure| failure.index);
     if let Some(failure) = failures.first() {
         let job = &jobs[failure.index];
-        panic!("{}", explained(suite, job, failure));
+        panic!(
+            "{}\n{}",
+            explained(suite, job, failure),
+            counted(jobs, &failures)
+        );
     }
 }
 
@@ -126,6 +125,26 @@ fn millis_to_hours(millis: u64) -> f64 {
     millis as f64 / 3_600_000.0
 }
 
+/// How often each rule was broken, and by which run first.
+fn counted(jobs: &[Job], failures: &[Failure]) -> String {
+    let mut rules: BTreeMap<&str, Vec<&Failure>> = BTreeMap::new();
+    for failure in failures {
+        rules.entry(&failure.rule).or_default().push(failure);
+    }
+    let mut text = String::new();
+    for (rule, failures) in rules {
+        let first = failures[0];
+        let (count, name) = (failures.len(), &jobs[first.index].name);
+        let story: String = first.story.chars().take(300).collect();
+        writeln!(
+            text,
+            "{rule} is broken by {count} runs, first by {name}: {story}"
+        )
+        .expect("memory takes it");
+    }
+    text
+}
+
 /// The story of the smallest run that fails the same way, and how to have it again.
 fn explained(suite: &str, job: &Job, failure: &Failure) -> String {
     let fails = |cut: &Cut| {
@@ -155,12 +174,7 @@ fn explained(suite: &str, job: &Job, failure: &Failure) -> String {
     if let Some((_, story)) = broken(job, &outcome) {
         writeln!(text, "\n{story}").expect("memory takes it");
     }
-    write!(
-        text,
-        "\nTo have it again: make sim RUN={replay} SUITE={suite} JOB={:?}",
-        job.name
-    )
-    .expect("memory takes it");
+    write!(text, "\nTo have it again: make sim RUN={replay}").expect("memory takes it");
     text
 }
 
