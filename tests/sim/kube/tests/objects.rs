@@ -443,6 +443,26 @@ fn apply_knows_who_wants_what() {
 }
 
 #[test]
+fn who_writes_over_an_applied_field_owns_it() {
+    let mut bench = Bench::new();
+    let data = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+    apply(&mut bench, "one", false, &data(json!({"a": "1", "b": "1"})));
+    bench.ask(
+        Method::Patch,
+        &format!("{MAPS}/m"),
+        &json!({"data": {"a": "2"}}),
+    );
+    let (code, _) = apply(&mut bench, "one", false, &data(json!({"a": "1", "b": "1"})));
+    assert_eq!(code, 409);
+    let (_, now) = apply(&mut bench, "one", false, &data(json!({"b": "1"})));
+    assert_eq!(
+        now["data"],
+        json!({"a": "2", "b": "1"}),
+        "it is not one's to take away"
+    );
+}
+
+#[test]
 fn an_object_of_ours_is_not_replaced_blindly() {
     let mut bench = Bench::new();
     let made = bench.create(cluster("c"));
