@@ -167,6 +167,8 @@ struct Desk {
 
 struct Queued {
     since: Millis,
+    /// Of a write that was counted before and put off.
+    fate: Option<Fate>,
     call: Call,
     switch: Switch,
     reply: oneshot::Sender<Reply>,
@@ -245,6 +247,7 @@ impl<W: World> Gate<W> {
         if switch.is_on() {
             locked(&self.desk).queued.push(Queued {
                 since: self.now(),
+                fate: None,
                 call,
                 switch: switch.clone(),
                 reply,
@@ -333,17 +336,31 @@ impl Desk {
             call,
             switch,
             reply,
+            fate,
             ..
         } = queued;
-        let fate = match (switch.is_on(), call.writes()) {
-            (true, true) => switch.count_write(),
-            (true, false) => Fate::Go,
-            (false, _) => Fate::Vanish,
+        let fate = match (switch.is_on(), call.writes(), fate) {
+            // What was told to be done without an answer is done after its operator's end.
+            (_, _, Some(Fate::Mute)) => Fate::Mute,
+            (false, _, _) => Fate::Vanish,
+            (true, _, Some(fate)) => fate,
+            (true, true, None) => switch.count_write(),
+            (true, false, None) => Fate::Go,
         };
         if fate == Fate::Vanish {
             return;
         }
         let answer = kube.request(now, &call);
+        if let Answer::Later { at } = answer {
+            self.queued.push(Queued {
+                since: at.saturating_sub(1),
+                fate: Some(fate),
+                call,
+                switch,
+                reply,
+            });
+            return;
+        }
         if fate == Fate::Mute {
             return;
         }
@@ -365,7 +382,7 @@ impl Desk {
             Answer::Nothing {
                 broken_after: Some(after),
             } => (after, Content::Broken),
-            Answer::Nothing { broken_after: None } => return,
+            Answer::Nothing { broken_after: None } | Answer::Later { .. } => return,
         };
         self.served += 1;
         let delivery = Delivery {

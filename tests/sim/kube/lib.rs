@@ -264,6 +264,7 @@ impl Kube {
     }
 
     fn write(&mut self, by: &By, write: &Write) -> Result<Written, Refusal> {
+        self.now = self.now.max(by.now);
         let written = self.api.write(by, write);
         self.digest(by.now);
         written

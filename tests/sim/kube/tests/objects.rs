@@ -406,10 +406,10 @@ fn apply(bench: &mut Bench, manager: &str, force: bool, body: &Value) -> (u16, V
     let target = format!("{MAPS}/m?&force={force}&fieldManager={manager}");
     let mut call = call(Method::Patch, &target, body);
     "application/apply-patch+yaml".clone_into(&mut call.content_type);
-    match bench.kube.request(0, &call) {
-        Answer::Full { status, body, .. } => (status, serde_json::from_slice(&body).expect("JSON")),
-        Answer::Stream { .. } | Answer::Nothing { .. } => panic!("a write is answered"),
-    }
+    let Answer::Full { status, body, .. } = bench.kube.request(0, &call) else {
+        panic!("a write is answered");
+    };
+    (status, serde_json::from_slice(&body).expect("JSON"))
 }
 
 #[test]
