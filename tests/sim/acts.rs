@@ -174,7 +174,11 @@ impl Stage {
                 world.kube.api.misbehave(rule);
                 Hits::Operator
             }
-            Fault::Silence { lasts } => {
+            Fault::Silence { lasts, lost: false } => {
+                world.kube.api.freeze(now, now + lasts);
+                Hits::Operator
+            }
+            Fault::Silence { lasts, lost: true } => {
                 let effect = Effect::Hang { applied: false };
                 let rule = Rule::during(of_operators(), effect, now, now + lasts);
                 world.kube.api.misbehave(rule);

@@ -122,8 +122,8 @@ pub(crate) enum Fault {
     Lose { kind: Watched },
     /// F11: lists for the stores are older by so many writes.
     StaleLists { writes: u64, lasts: Millis },
-    /// F12: the API server answers nothing.
-    Silence { lasts: Millis },
+    /// F12: the API server answers nothing, until it is over or never.
+    Silence { lasts: Millis, lost: bool },
     /// F01: a pod is deleted, with or without its grace.
     DeletePod { pick: u8, force: bool },
     /// F02: a process is killed, or ends in order.
@@ -439,7 +439,10 @@ impl Draw {
                 writes: self.one(&[1, 5, 20]),
                 lasts,
             },
-            12 => Fault::Silence { lasts },
+            12 => Fault::Silence {
+                lasts,
+                lost: self.yes(),
+            },
             13 => Fault::Blind { lasts },
             14 => Fault::SlowSync {
                 by: self.lasts(),

@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) story: Option<Vec<String>>,
     /// Writes and commands of operators.
     pub(crate) actions: u64,
+    /// When an operator last did something.
+    pub(crate) acted: Millis,
     /// Faults that were injected, by id.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// A digest of all steps: two runs with the same are the same.
@@ -38,6 +40,7 @@ impl Record {
             violation: None,
             story: story.then(Vec::new),
             actions: 0,
+            acted: 0,
             faults: BTreeMap::new(),
             fingerprint: 0xcbf2_9ce4_8422_2325,
             secrets: Vec::new(),
@@ -50,6 +53,11 @@ impl Record {
         self.hear(at);
         if let (Actor::Operator(_), What::Write(_) | What::Command(_)) = (by, &what) {
             self.actions += 1;
+            let routine =
+                matches!(&what, What::Command(command) if command.words == ["ACL", "LOAD"]);
+            if !routine {
+                self.acted = at;
+            }
         }
         if !matches!(what, What::Look) {
             let text = told(by, &what);

@@ -26,6 +26,8 @@ use crate::world::{Shared, World, take};
 
 /// How often it is looked whether the goal is reached.
 const LOOK: Millis = 1_000;
+/// An operator that did nothing for as long has nothing to do.
+const QUIET: Millis = 15_000;
 /// A killed operator is started again so much later, where nothing else is said.
 const RESTART: Millis = 500;
 
@@ -163,11 +165,9 @@ impl Play {
     fn act(&mut self, act: Act) {
         let mut world = take(&self.world);
         match act {
+            _ if end::is_not_for_now(&world, act) => {}
             Act::Edit(edit) => self.stage.edit(&mut world, edit),
             Act::Fault(fault) => {
-                if end::harms_a_formed_cluster(&world, fault) {
-                    return;
-                }
                 self.stage.fault(&mut world, fault);
                 drop(world);
                 self.fault(fault);
@@ -230,6 +230,8 @@ impl Play {
         loop {
             let now = take(&self.world).now();
             self.tend(now);
+            // Whatever was done to the world has to be told to its watches.
+            self.operators.api.nudge();
             if now >= until {
                 return;
             }
@@ -348,6 +350,7 @@ impl Play {
                     return;
                 }
                 match reached {
+                    Ok(()) if now < world.record.acted.max(begun) + QUIET => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;

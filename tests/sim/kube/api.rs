@@ -34,6 +34,8 @@ pub(crate) enum Answer {
     Stream { after: Millis, watch: WatchId },
     /// The connection breaks after so long, or the client waits for ever.
     Nothing { broken_after: Option<Millis> },
+    /// Nothing was done: the request is to be served at this time.
+    Later { at: Millis },
 }
 
 /// How long things take when nothing is wrong.
@@ -167,6 +169,13 @@ impl Api {
     /// Adds a fault.
     pub(crate) fn misbehave(&mut self, rule: Rule) -> usize {
         self.faults.add(rule)
+    }
+
+    /// Fault F12: the server, or its etcd, stands still until then. Nothing is lost.
+    pub(crate) fn freeze(&mut self, now: Millis, until: Millis) {
+        for effect in [Effect::Pause { until }, Effect::Stall { until }] {
+            self.misbehave(Rule::during(Match::default(), effect, now, until));
+        }
     }
 
     /// Ends watches: cleanly, or as a broken connection. How many is given.
@@ -311,6 +320,11 @@ impl Api {
                 status: target.is_status(),
             },
         );
+        if let Some(Effect::Pause { until }) = effect
+            && until > now
+        {
+            return Answer::Later { at: until };
+        }
         let answer = if target.verb.writes() {
             self.request_write(now, call, &target, effect.as_ref())
         } else {
@@ -351,6 +365,8 @@ impl Api {
             Some(Effect::Break { after, applied }) => (*applied, Some(nothing(Some(*after)))),
             Some(
                 Effect::Delay { .. }
+                | Effect::Pause { .. }
+                | Effect::Stall { .. }
                 | Effect::StaleList { .. }
                 | Effect::GoneEvent
                 | Effect::Lose
@@ -430,6 +446,8 @@ impl Api {
             Some(Effect::Break { after, .. }) => return Ok(nothing(Some(*after))),
             Some(
                 Effect::Delay { .. }
+                | Effect::Pause { .. }
+                | Effect::Stall { .. }
                 | Effect::StaleList { .. }
                 | Effect::GoneEvent
                 | Effect::Lose
@@ -724,7 +742,7 @@ fn delayed(mut answer: Answer, effect: Option<&Effect>) -> Answer {
     if let Some(Effect::Delay { by }) = effect {
         match &mut answer {
             Answer::Full { after, .. } | Answer::Stream { after, .. } => *after += by,
-            Answer::Nothing { .. } => {}
+            Answer::Nothing { .. } | Answer::Later { .. } => {}
         }
     }
     answer

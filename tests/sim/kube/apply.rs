@@ -75,6 +75,18 @@ impl Owners {
         owners.insert(manager.to_owned(), fields);
     }
 
+    /// Somebody wrote without apply: what they changed is no longer anybody's who applied it.
+    pub(super) fn overwritten(&mut self, key: &Key, before: &Value, after: &Value) {
+        for held in self
+            .0
+            .get_mut(key)
+            .into_iter()
+            .flat_map(BTreeMap::values_mut)
+        {
+            held.retain(|path| at(before, path) == at(after, path));
+        }
+    }
+
     pub(super) fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }

@@ -19,9 +19,12 @@ use http::{HeaderMap, Request, Response, header};
 use http_body::Frame;
 use kube::Client;
 use kube::client::Body;
+use operator::controller::REQUEST_TIMEOUT;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
+use tower::Layer as _;
+use tower::timeout::TimeoutLayer;
 
 use super::api::Answer;
 use super::faults::Caller;
@@ -182,6 +185,8 @@ struct Desk {
 
 struct Queued {
     since: Millis,
+    /// Of a write that was counted before and put off.
+    fate: Option<Fate>,
     call: Call,
     switch: Switch,
     reply: oneshot::Sender<Reply>,
@@ -239,7 +244,8 @@ impl<W: World> Gate<W> {
                 gate.ask_until_told(&call, &switch).await
             }
         });
-        Client::new(service, "default")
+        let deadline = TimeoutLayer::new(REQUEST_TIMEOUT);
+        Client::new(deadline.layer(service), "default")
     }
 
     /// Asks as the default client of kube does: 429, 503 and 504 are retried.
@@ -260,6 +266,7 @@ impl<W: World> Gate<W> {
         if switch.is_on() {
             locked(&self.desk).queued.push(Queued {
                 since: self.now(),
+                fate: None,
                 call,
                 switch: switch.clone(),
                 reply,
@@ -348,17 +355,31 @@ impl Desk {
             call,
             switch,
             reply,
+            fate,
             ..
         } = queued;
-        let fate = match (switch.is_on(), call.writes()) {
-            (true, true) => switch.count_write(),
-            (true, false) => Fate::Go,
-            (false, _) => Fate::Vanish,
+        let fate = match (switch.is_on(), call.writes(), fate) {
+            // What was told to be done without an answer is done after its operator's end.
+            (_, _, Some(Fate::Mute)) => Fate::Mute,
+            (false, _, _) => Fate::Vanish,
+            (true, _, Some(fate)) => fate,
+            (true, true, None) => switch.count_write(),
+            (true, false, None) => Fate::Go,
         };
         if fate == Fate::Vanish {
             return;
         }
         let answer = world.request(now, &call);
+        if let Answer::Later { at } = answer {
+            self.queued.push(Queued {
+                since: at.saturating_sub(1),
+                fate: Some(fate),
+                call,
+                switch,
+                reply,
+            });
+            return;
+        }
         if fate == Fate::Mute {
             return;
         }
@@ -380,7 +401,7 @@ impl Desk {
             Answer::Nothing {
                 broken_after: Some(after),
             } => (after, Content::Broken),
-            Answer::Nothing { broken_after: None } => return,
+            Answer::Nothing { broken_after: None } | Answer::Later { .. } => return,
         };
         self.served += 1;
         let delivery = Delivery {

@@ -130,6 +130,8 @@ pub(crate) enum Effect {
     Hang { applied: bool },
     /// The connection breaks after so long, without an answer.
     Break { after: Millis, applied: bool },
+    /// A request is not looked at before this time.
+    Pause { until: Millis },
     /// The answer comes so much later. What a read answers is as old as that.
     Delay { by: Millis },
     /// A list is as it was so many writes ago, and says so by its resourceVersion. Only one that may
@@ -143,6 +145,8 @@ pub(crate) enum Effect {
     Double,
     /// An event, and all after it, comes so much later.
     Lag { by: Millis },
+    /// An event, and all after it, comes no sooner than this.
+    Stall { until: Millis },
     /// An event, and all after it, comes after so many further writes, or after so long.
     LagWrites { writes: u64, at_most: Millis },
 }
@@ -151,8 +155,13 @@ impl Effect {
     /// Whether it is about an event of a running watch, not about a request.
     fn of_event(&self) -> bool {
         match self {
-            Self::Lose | Self::Double | Self::Lag { .. } | Self::LagWrites { .. } => true,
+            Self::Lose
+            | Self::Double
+            | Self::Lag { .. }
+            | Self::Stall { .. }
+            | Self::LagWrites { .. } => true,
             Self::Answer { .. }
+            | Self::Pause { .. }
             | Self::Hang { .. }
             | Self::Break { .. }
             | Self::Delay { .. }

@@ -179,6 +179,8 @@ pub(crate) struct Kube {
     filed: u64,
     reschedules: bool,
     rng: Rng,
+    /// The latest moment that anything happened at: nothing happens before it any more.
+    now: Millis,
 }
 
 impl Kube {
@@ -194,6 +196,7 @@ impl Kube {
             filed: 0,
             reschedules: false,
             rng,
+            now: 0,
         };
         for namespace in ["default", "kube-system"] {
             kube.hand(0).create_namespace(namespace);
@@ -203,6 +206,7 @@ impl Kube {
 
     /// Serves a request at once; the model must have been advanced to `now` before.
     pub(crate) fn request(&mut self, now: Millis, call: &Call) -> Answer {
+        self.now = self.now.max(now);
         let answer = self.api.request(now, call);
         self.digest(now);
         answer
@@ -215,20 +219,20 @@ impl Kube {
 
     /// Lets everything happen that is due, and looks which containers ended.
     pub(crate) fn advance(&mut self, now: Millis, containers: &mut dyn Containers) {
-        let mut at = Millis::MAX;
         while let Some(entry) = self.agenda.first_entry() {
             let due = entry.key().0;
             if due > now {
                 break;
             }
             let task = entry.remove();
-            if due > at {
-                self.notice_exits(at, containers);
+            if due > self.now {
+                self.notice_exits(self.now, containers);
+                self.now = due;
             }
-            at = due;
-            self.act(due, task, containers);
+            self.act(self.now, task, containers);
         }
-        self.notice_exits(now, containers);
+        self.now = self.now.max(now);
+        self.notice_exits(self.now, containers);
     }
 
     fn act(&mut self, now: Millis, task: Task, containers: &mut dyn Containers) {
@@ -260,6 +264,7 @@ impl Kube {
     }
 
     fn write(&mut self, by: &By, write: &Write) -> Result<Written, Refusal> {
+        self.now = self.now.max(by.now);
         let written = self.api.write(by, write);
         self.digest(by.now);
         written

@@ -125,7 +125,9 @@ impl Bench {
             Answer::Full { status, body, .. } => {
                 (status, serde_json::from_slice(&body).expect("JSON"))
             }
-            Answer::Stream { .. } | Answer::Nothing { .. } => (0, Value::Null),
+            Answer::Stream { .. } | Answer::Nothing { .. } | Answer::Later { .. } => {
+                (0, Value::Null)
+            }
         }
     }
 
@@ -139,12 +141,11 @@ impl Bench {
     }
 
     fn watch(&mut self, target: &str) -> WatchId {
-        match self.request(Method::Get, target, &Value::Null) {
-            Answer::Stream { watch, .. } => watch,
-            other @ (Answer::Full { .. } | Answer::Nothing { .. }) => {
-                panic!("no watch but {other:?}")
-            }
-        }
+        let answer = self.request(Method::Get, target, &Value::Null);
+        let Answer::Stream { watch, .. } = answer else {
+            panic!("no watch but {answer:?}");
+        };
+        watch
     }
 
     /// What a watch says by now, each event as its type and the object's name and version.

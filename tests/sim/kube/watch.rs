@@ -347,12 +347,14 @@ fn tell(watch: &mut Watch, now: Millis, entry: &Entry, faults: &mut Faults) {
             watch.push(due, frame);
         }
         Some(Effect::Lag { by }) => watch.push(due + by, frame),
+        Some(Effect::Stall { until }) => watch.push(due.max(until), frame),
         Some(Effect::LagWrites { writes, at_most }) => {
             watch.push_held(due + at_most, Some(entry.version + writes), frame);
         }
         None
         | Some(
             Effect::Answer { .. }
+            | Effect::Pause { .. }
             | Effect::Hang { .. }
             | Effect::Break { .. }
             | Effect::Delay { .. }

@@ -190,7 +190,7 @@ impl Api {
                 }
                 let mut after = body.clone();
                 json::drop_nulls(&mut after);
-                self.settle(by, key, *part, &before, after)
+                self.overwrite(by, key, *part, &before, after)
             }
             Write::Merge { key, part, patch } => {
                 let before = self.existing(key)?;
@@ -198,7 +198,7 @@ impl Api {
                 // Not a lock unless the patch has one.
                 json::object(&mut after, "metadata").remove("resourceVersion");
                 json::merge(&mut after, patch);
-                self.settle(by, key, *part, &before, after)
+                self.overwrite(by, key, *part, &before, after)
             }
             Write::Apply {
                 key,
@@ -312,8 +312,21 @@ impl Api {
         }
     }
 
+    fn overwrite(
+        &mut self,
+        by: &By,
+        key: &Key,
+        part: Part,
+        before: &Arc<Value>,
+        after: Value,
+    ) -> Result<Written, Refusal> {
+        let written = self.settle(by, key, part, before, after)?;
+        self.owners().overwritten(key, before, &written.object);
+        Ok(written)
+    }
+
     /// Takes a changed object as far as the caller may change it.
-    pub(super) fn settle(
+    fn settle(
         &mut self,
         by: &By,
         key: &Key,

@@ -406,10 +406,10 @@ fn apply(bench: &mut Bench, manager: &str, force: bool, body: &Value) -> (u16, V
     let target = format!("{MAPS}/m?&force={force}&fieldManager={manager}");
     let mut call = call(Method::Patch, &target, body);
     "application/apply-patch+yaml".clone_into(&mut call.content_type);
-    match bench.kube.request(0, &call) {
-        Answer::Full { status, body, .. } => (status, serde_json::from_slice(&body).expect("JSON")),
-        Answer::Stream { .. } | Answer::Nothing { .. } => panic!("a write is answered"),
-    }
+    let Answer::Full { status, body, .. } = bench.kube.request(0, &call) else {
+        panic!("a write is answered");
+    };
+    (status, serde_json::from_slice(&body).expect("JSON"))
 }
 
 #[test]
@@ -439,6 +439,26 @@ fn apply_knows_who_wants_what() {
     assert_eq!(
         bench.kube.api.audit().last().map(|record| record.verb),
         Some(Verb::Apply)
+    );
+}
+
+#[test]
+fn who_writes_over_an_applied_field_owns_it() {
+    let mut bench = Bench::new();
+    let data = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+    apply(&mut bench, "one", false, &data(json!({"a": "1", "b": "1"})));
+    bench.ask(
+        Method::Patch,
+        &format!("{MAPS}/m"),
+        &json!({"data": {"a": "2"}}),
+    );
+    let (code, _) = apply(&mut bench, "one", false, &data(json!({"a": "1", "b": "1"})));
+    assert_eq!(code, 409);
+    let (_, now) = apply(&mut bench, "one", false, &data(json!({"b": "1"})));
+    assert_eq!(
+        now["data"],
+        json!({"a": "2", "b": "1"}),
+        "it is not one's to take away"
     );
 }
 

@@ -489,6 +489,26 @@ fn without_an_address_a_pod_waits() {
 }
 
 #[test]
+fn the_same_seed_is_the_same_run() {
+    let run = || {
+        let (mut bench, host) = one_on_a_host();
+        bench.create(pod("q"));
+        bench.run_for(700);
+        bench.kube.lose_host(bench.now, &host, Processes::Alive);
+        bench.run_for(60_000);
+        bench.kube.return_host(bench.now, &host);
+        bench
+            .kube
+            .hand(bench.now)
+            .delete(Kind::Namespace, "", "default")
+            .expect("it is there");
+        bench.run_for(60_000);
+        format!("{:?}", bench.kube.api.audit())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
 fn quantities_are_read_as_they_are_written() {
     for (text, thousandths) in [
         ("500m", 500),

@@ -263,6 +263,25 @@ fn a_request_may_never_be_answered_or_break() {
 }
 
 #[test]
+fn a_server_that_stood_still_goes_on_where_it_was() {
+    run(|stage| async move {
+        stage.settle().await;
+        let now = stage.gate.now();
+        stage.with(|bench| bench.kube.api.freeze(now, now + 60_000));
+        let (params, object) = (PostParams::default(), map("a"));
+        let made = stage.maps.create(&params, &object);
+        let early = async {
+            tokio::time::sleep(Duration::from_secs(59)).await;
+            stage.with(|bench| bench.get(Kind::ConfigMap, "a").is_some())
+        };
+        let (made, early) = tokio::join!(made, early);
+        made.expect("at last");
+        assert!(!early && stage.gate.now() >= now + 60_000);
+        assert_eq!(stage.switch.writes(), 1, "it was one write");
+    });
+}
+
+#[test]
 fn an_operator_ends_at_a_write_in_three_ways() {
     for (moment, done, heard) in [
         (Moment::BeforeEffect, 1, 1),
