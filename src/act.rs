@@ -6,14 +6,22 @@ pub mod upkeep;
 mod valkey;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use kube::Client;
 
 use crate::model::decision::{Action, Decision, NodeAction, Nudge, Verdict};
 use crate::model::desired::{Desired, PodPolicy, Resolved};
-use crate::model::name::NodeName;
+use crate::model::name::{ClusterRef, NodeName};
 use crate::model::world::{Auth, Keeping, NodeFacts, World};
 use crate::valkey::client::{Connector, Target};
+
+/// Random bytes for a cluster: new ones at every call. It is told for which, so that they can be
+/// had again where a run is to be repeated.
+pub type Chance = Arc<dyn Fn(&ClusterRef) -> [u8; CHANCE_BYTES] + Send + Sync>;
+
+/// What the longest need, a password, takes.
+pub const CHANCE_BYTES: usize = 64;
 
 /// Whoever holds a Writer can change the world.
 #[derive(Clone)]
@@ -21,6 +29,7 @@ pub struct Writer {
     client: Client,
     connector: Connector,
     pod_policy: PodPolicy,
+    chance: Chance,
 }
 
 /// What went wrong while writing. The tick ends; the next one sees how far it came.
@@ -72,12 +81,26 @@ pub enum Error {
 impl Writer {
     /// Writes through one client and one connector.
     #[must_use]
-    pub fn new(client: Client, connector: Connector, pod_policy: PodPolicy) -> Self {
+    pub fn new(
+        client: Client,
+        connector: Connector,
+        pod_policy: PodPolicy,
+        chance: Chance,
+    ) -> Self {
         Self {
             client,
             connector,
             pod_policy,
+            chance,
         }
+    }
+
+    /// By how much a pause differs from what was meant, 0.8 to 1.2, so that many clusters that
+    /// wait for the same do not tick at once.
+    #[must_use]
+    pub fn spread(&self, cluster: &ClusterRef) -> f64 {
+        let [byte, ..] = (self.chance)(cluster);
+        0.8 + 0.4 * f64::from(byte) / f64::from(u8::MAX)
     }
 
     /// Carries out a cluster's decision, then gives its gossip hints.

@@ -1,34 +1,92 @@
 //! The four controllers' shared ground: what a tick needs, its rhythm, and the fence around it.
 //! Never takes a decision and never makes an object of its own.
 
-pub mod acl;
-pub mod cluster;
-pub mod node;
+mod acl;
+mod cluster;
+mod node;
 mod pace;
-pub mod tls;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt as _;
+use kube::Client;
 use kube::runtime::controller::{Action, Config};
 use tokio::sync::watch;
-use tracing::{error, warn};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
 
-use crate::act::Writer;
+use crate::act::{Chance, Writer};
 use crate::controller::pace::Rhythm;
 use crate::model::chain;
-use crate::observe::Reader;
+use crate::model::desired::PodPolicy;
+use crate::observe::{Reader, stores};
+use crate::settings::Settings;
+use crate::valkey::client::Connector;
 
 /// Reconciles that run at once in one controller: at a start with a thousand clusters no more
 /// than these dial their nodes.
 const CONCURRENCY: u16 = 64;
 
+/// All that the operator stands on. Whatever it learns or does goes through one of these.
+pub struct Ground {
+    /// To the API server.
+    pub client: Client,
+    /// To the Valkey processes.
+    pub connector: Connector,
+    /// Seconds since the Unix epoch.
+    pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
+    /// Passwords, node names and pauses come from here.
+    pub chance: Chance,
+}
+
+/// Fills the stores, then runs the four controllers until the operator is told to stop.
+pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool>) {
+    let (stores, changes) = tokio::select! {
+        biased;
+        () = stopped(stop.clone()) => return,
+        started = stores::start(&ground.client) => started,
+    };
+    info!("watches filled");
+    let Ground {
+        client,
+        connector,
+        clock,
+        chance,
+    } = ground;
+    let reader = Reader::new(
+        client.clone(),
+        stores,
+        connector.clone(),
+        clock,
+        settings.default_zone_spread,
+    );
+    let policy = PodPolicy {
+        fixed_user: settings.fixed_user,
+    };
+    let writer = Writer::new(client, connector, policy, chance);
+    tokio::join!(
+        cluster::run(
+            Context::new(reader.clone(), writer.clone()),
+            changes.clusters,
+            stop.clone()
+        ),
+        node::run(
+            Context::new(reader.clone(), writer.clone()),
+            changes.nodes,
+            stop.clone()
+        ),
+        acl::run(reader.clone(), writer, stop.clone()),
+        tls::run(reader, stop),
+    );
+}
+
 /// What every tick is given.
-pub struct Context<K> {
+struct Context<K> {
     reader: Reader,
     writer: Writer,
     rhythms: Mutex<BTreeMap<K, Rhythm>>,
@@ -45,8 +103,7 @@ enum Error {
 
 impl<K: Ord + Clone> Context<K> {
     /// A context without memory of any tick.
-    #[must_use]
-    pub fn new(reader: Reader, writer: Writer) -> Self {
+    fn new(reader: Reader, writer: Writer) -> Self {
         Self {
             reader,
             writer,
@@ -90,6 +147,7 @@ impl<K: Ord + Clone> Context<K> {
                     ?delay,
                     "reconcile error, requeuing"
                 );
+                debug!(?failure, "reconcile error in full");
                 Action::requeue(delay)
             }
             Err(panic) => {

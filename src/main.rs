@@ -2,14 +2,12 @@
 //! Never decides anything about a cluster.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kube::Client;
-use operator::act::Writer;
-use operator::controller::{self, Context};
+use operator::controller::{self, Ground};
 use operator::model::chain;
-use operator::model::desired::PodPolicy;
-use operator::observe::{Reader, stores};
 use operator::settings::Settings;
 use operator::telemetry;
 use operator::valkey::client::Connector;
@@ -57,44 +55,19 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
         .map_err(|_| "a crypto provider is installed already")?;
     let stop = stop_on_signal()?;
     let client = Client::try_default().await?;
-    let mut stopping = stop.clone();
-    let (stores, changes) = tokio::select! {
-        started = stores::start(&client) => started,
-        _ = stopping.wait_for(|stop| *stop) => return Ok(()),
-    };
-    info!("watches filled");
-    let connector = Connector::new(VALKEY_PORT);
     let clock = || {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     };
-    let reader = Reader::new(
-        client.clone(),
-        stores,
-        connector.clone(),
-        clock,
-        settings.default_zone_spread,
-    );
-    let writer = Writer::new(
+    let ground = Ground {
         client,
-        connector,
-        PodPolicy {
-            fixed_user: settings.fixed_user,
-        },
-    );
-    let context = || Context::new(reader.clone(), writer.clone());
-    tokio::join!(
-        controller::cluster::run(context(), changes.clusters, stop.clone()),
-        controller::node::run(
-            Context::new(reader.clone(), writer.clone()),
-            changes.nodes,
-            stop.clone()
-        ),
-        controller::acl::run(reader.clone(), writer.clone(), stop.clone()),
-        controller::tls::run(reader.clone(), stop.clone()),
-    );
+        connector: Connector::new(VALKEY_PORT),
+        clock: Arc::new(clock),
+        chance: Arc::new(|_| rand::random()),
+    };
+    controller::run(ground, &settings, stop).await;
     info!("stopped");
     Ok(())
 }

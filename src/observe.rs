@@ -73,14 +73,14 @@ impl Reader {
         client: Client,
         stores: Stores,
         connector: Connector,
-        clock: impl Fn() -> i64 + Send + Sync + 'static,
+        clock: Arc<dyn Fn() -> i64 + Send + Sync>,
         default_zone_spread: ZoneSpread,
     ) -> Self {
         Self {
             client,
             stores,
             connector,
-            clock: Arc::new(clock),
+            clock,
             default_zone_spread,
             auth: Arc::default(),
         }

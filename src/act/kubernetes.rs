@@ -15,10 +15,13 @@ use crate::api::cluster::ValkeyCluster;
 use crate::api::node::{Lifecycle, ValkeyNode};
 use crate::api::{ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE};
 use crate::model::desired::Resolved;
+use crate::model::digest::hex;
 use crate::model::name::{NodeName, ShardIndex, Uid};
 use crate::model::world::{ClusterFacts, Keeping, NodeFacts, World};
 use crate::render;
 
+/// Hex characters behind the cluster's name in the name of a node.
+const SUFFIX_CHARACTERS: usize = 5;
 /// Who the API server notes as the writer.
 pub(super) const FIELD_MANAGER: &str = "valkey-operator";
 
@@ -75,8 +78,9 @@ impl Writer {
         resolved: &Resolved,
         shard: ShardIndex,
     ) -> Result<NodeName, Error> {
-        let suffix = rand::random_range(0..0x10_0000_u32);
-        let name = cluster.key.node_name(&format!("{suffix:05x}"));
+        let mut suffix = hex(&(self.chance)(&cluster.key));
+        suffix.truncate(SUFFIX_CHARACTERS);
+        let name = cluster.key.node_name(&suffix);
         let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, None);
         create(&self.api(&cluster.key.namespace), &node)
             .await

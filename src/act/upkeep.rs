@@ -17,9 +17,6 @@ use crate::model::redacted::Redacted;
 use crate::model::world::{Auth, Keeping, PodSighting, World};
 use crate::render;
 
-/// Bytes of a password; it is written as twice as many hex characters.
-const PASSWORD_BYTES: usize = 64;
-
 /// One object to make or to put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upkeep {
@@ -114,6 +111,7 @@ impl Writer {
             }
             Upkeep::CreateAuth => {
                 info!(cluster_name, namespace, "creating auth Secret");
+                let password = || Redacted::new(hex(&(self.chance)(&cluster.key)));
                 let auth = Auth {
                     operator: password(),
                     repl: password(),
@@ -154,8 +152,4 @@ impl Writer {
             }
         }
     }
-}
-
-fn password() -> Redacted<String> {
-    Redacted::new(hex(&rand::random::<[u8; PASSWORD_BYTES]>()))
 }

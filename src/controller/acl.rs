@@ -21,10 +21,11 @@ const PERIOD: Duration = Duration::from_secs(30);
 const CONCURRENCY: usize = 16;
 
 /// Ticks until it is told to stop.
-pub async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
+pub(super) async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
     let mut period = tokio::time::interval(PERIOD);
     loop {
         tokio::select! {
+            biased;
             () = stopped(stop.clone()) => return,
             _ = period.tick() => tick(&reader, &writer).await,
         }

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
@@ -13,6 +13,7 @@ use kube::runtime::controller::{Action as Requeue, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::act::upkeep;
@@ -29,7 +30,7 @@ use crate::observe::Source;
 use crate::resolve;
 
 /// Reconciles every cluster that something happened to, until it is told to stop.
-pub async fn run(
+pub(super) async fn run(
     context: Context<ClusterRef>,
     mut changed: UnboundedReceiver<ClusterRef>,
     stop: watch::Receiver<bool>,
@@ -71,7 +72,11 @@ async fn reconcile(
         name: cluster.name_any(),
     };
     let deleting = cluster.metadata.deletion_timestamp.is_some();
-    Ok(context.guarded(&key, deleting, tick(&context, &key)).await)
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    debug!(cluster_name, namespace, "tick begins");
+    let next = context.guarded(&key, deleting, tick(&context, &key)).await;
+    debug!(cluster_name, namespace, ?next, "tick ends");
+    Ok(next)
 }
 
 /// What one look leads to.
@@ -128,12 +133,7 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
         .perform(&world, &thought.desired, &thought.decision)
         .await
         .map_err(Error::Act)?;
-    Ok(conclude(
-        context,
-        &world,
-        &thought.decision.verdict,
-        made.as_ref(),
-    ))
+    Ok(conclude(context, &world, &thought.decision, made.as_ref()))
 }
 
 /// Whether what was thought on a look at the stores holds on consistent reads of what it touches.
@@ -190,10 +190,11 @@ async fn observe(
 fn conclude(
     context: &Context<ClusterRef>,
     world: &World,
-    verdict: &Verdict,
+    decision: &Decision,
     made: Option<&NodeName>,
 ) -> Duration {
     let key = &world.cluster.key;
+    say_decision(key, decision);
     if world.cluster.status.state == ClusterState::Active && !world.cluster.deleting {
         info!(
             cluster_name = key.name,
@@ -201,7 +202,7 @@ fn conclude(
             "active tick"
         );
     }
-    match verdict {
+    match &decision.verdict {
         Verdict::Take(action, why) => {
             say_done(key, action, why, made);
             context.rhythm(key, |rhythm| rhythm.acted(action, made, Instant::now()))
@@ -214,8 +215,26 @@ fn conclude(
         // Spread, so that a thousand clusters that became Active at once do not tick at once.
         Verdict::Pass => context
             .rhythm(key, super::pace::Rhythm::idled)
-            .mul_f64(rand::random_range(0.8..1.2)),
+            .mul_f64(context.writer.spread(key)),
     }
+}
+
+/// The whole decision, for whoever wants to follow every tick.
+fn say_decision(key: &ClusterRef, decision: &Decision) {
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    let Decision {
+        verdict,
+        passed,
+        nudges,
+    } = decision;
+    debug!(
+        cluster_name,
+        namespace,
+        ?verdict,
+        ?passed,
+        ?nudges,
+        "decided"
+    );
 }
 
 fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName>) {

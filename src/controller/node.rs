@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
@@ -13,6 +13,7 @@ use kube::runtime::controller::{Action as Requeue, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::api::node::ValkeyNode;
@@ -30,7 +31,7 @@ use crate::resolve;
 const HOMELESS: Duration = Duration::from_secs(1);
 
 /// Reconciles every node that something happened to, until it is told to stop.
-pub async fn run(
+pub(super) async fn run(
     context: Context<NodeRef>,
     mut changed: UnboundedReceiver<NodeRef>,
     stop: watch::Receiver<bool>,

@@ -1,9 +1,10 @@
 //! When to look again: outcome in, pause out.
 //! Never a fixed delay for all: an action is followed at once, a wait polls, an error backs off.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::core::Status;
+use tokio::time::Instant;
 
 use crate::act;
 use crate::controller::Error;

@@ -14,10 +14,11 @@ use crate::observe::Reader;
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Ticks until it is told to stop.
-pub async fn run(reader: Reader, stop: watch::Receiver<bool>) {
+pub(super) async fn run(reader: Reader, stop: watch::Receiver<bool>) {
     let mut period = tokio::time::interval(PERIOD);
     loop {
         tokio::select! {
+            biased;
             () = stopped(stop.clone()) => return,
             _ = period.tick() => {
                 let clusters = reader.stores().clusters.state();

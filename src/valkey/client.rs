@@ -7,8 +7,9 @@ use std::io;
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::io::AsyncDNSResolver;
 use redis::{
@@ -16,7 +17,8 @@ use redis::{
     IntoConnectionInfo as _, Pipeline, RedisConnectionInfo, RedisError, RedisFuture, RedisResult,
     ServerError, TlsCertificates,
 };
-use tokio::time::{sleep, timeout};
+use tokio::io::DuplexStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::model::digest::sha256_hex;
 use crate::model::redacted::Redacted;
@@ -159,8 +161,22 @@ impl<'a> Target<'a> {
 #[derive(Clone)]
 pub struct Connector {
     port: u16,
+    wire: Wire,
     shelf: Arc<Mutex<Shelf>>,
 }
+
+/// What connections are made of.
+#[derive(Clone)]
+enum Wire {
+    /// TCP, or TLS over it.
+    Network,
+    /// Pipes within this process.
+    Memory(Dial),
+}
+
+/// Opens a byte stream to an address.
+pub type Dial =
+    Arc<dyn Fn(SocketAddr) -> BoxFuture<'static, io::Result<DuplexStream>> + Send + Sync>;
 
 /// By address and a digest of the credentials: an address may pass to another cluster's pod.
 type Key = (IpAddr, String);
@@ -185,8 +201,19 @@ impl Connector {
     /// A connector to processes that listen on `port`.
     #[must_use]
     pub fn new(port: u16) -> Self {
+        Self::over(port, Wire::Network)
+    }
+
+    /// A connector that dials processes of a simulation. It speaks to them without TLS.
+    #[must_use]
+    pub fn simulated(port: u16, dial: Dial) -> Self {
+        Self::over(port, Wire::Memory(dial))
+    }
+
+    fn over(port: u16, wire: Wire) -> Self {
         Self {
             port,
+            wire,
             shelf: Arc::default(),
         }
     }
@@ -224,6 +251,27 @@ impl Connector {
         })
     }
 
+    async fn login(&self, target: &Target<'_>) -> Result<MultiplexedConnection, Error> {
+        let failed = |source| connect_error(target.address, source);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(CALL_TIMEOUT))
+            .set_dns_resolver(Known(target.address));
+        let connected = match &self.wire {
+            Wire::Network => {
+                let client = client(target, self.port).map_err(failed)?;
+                client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await
+            }
+            Wire::Memory(dial) => {
+                let address = SocketAddr::new(target.address, self.port);
+                connect_in_memory(dial, address, config).await
+            }
+        };
+        log_in(target, connected.map_err(failed)?).await
+    }
+
     fn reuse(&self, key: &Key) -> Option<Kept> {
         let mut shelf = lock(&self.shelf);
         let kept = shelf.kept.get_mut(key)?;
@@ -254,7 +302,7 @@ impl Connector {
                 io::Error::from(io::ErrorKind::TimedOut).into(),
             )
         };
-        let connection = timeout(CONNECT_TIMEOUT, login(target, self.port))
+        let connection = timeout(CONNECT_TIMEOUT, self.login(target))
             .await
             .map_err(late)??;
         let mut shelf = lock(&self.shelf);
@@ -298,17 +346,10 @@ impl Shelf {
     }
 }
 
-async fn login(target: &Target<'_>, port: u16) -> Result<MultiplexedConnection, Error> {
-    let failed = |source| connect_error(target.address, source);
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(Some(CALL_TIMEOUT))
-        .set_dns_resolver(Known(target.address));
-    let client = client(target, port).map_err(failed)?;
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(failed)?;
+async fn log_in(
+    target: &Target<'_>,
+    mut connection: MultiplexedConnection,
+) -> Result<MultiplexedConnection, Error> {
     // Not left to the library, which would keep to itself what Valkey said.
     let mut auth = redis::cmd("AUTH");
     auth.arg(target.username).arg(target.password.expose());
@@ -319,16 +360,31 @@ async fn login(target: &Target<'_>, port: u16) -> Result<MultiplexedConnection, 
                 address: target.address,
                 refusal,
             },
-            None => failed(error),
+            None => connect_error(target.address, error),
         }),
     }
 }
 
+async fn connect_in_memory(
+    dial: &Dial,
+    address: SocketAddr,
+    config: AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let stream = dial(address).await?;
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&silent(), stream, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}
+
+/// Everything else that the library would send on connecting is forbidden to our user.
+fn silent() -> RedisConnectionInfo {
+    RedisConnectionInfo::default().set_skip_set_lib_name()
+}
+
 fn client(target: &Target<'_>, port: u16) -> RedisResult<Client> {
-    // Everything else that the library would send on connecting is forbidden to our user.
     let silent = |address: ConnectionAddr| -> RedisResult<ConnectionInfo> {
-        let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
-        Ok(address.into_connection_info()?.set_redis_settings(settings))
+        Ok(address.into_connection_info()?.set_redis_settings(silent()))
     };
     match target.tls {
         None => Client::open(silent(ConnectionAddr::Tcp(

@@ -2,6 +2,7 @@
 //! Never measures.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
@@ -109,7 +110,7 @@ impl<'a> Stage<'a> {
             client.clone(),
             stores,
             connector.clone(),
-            clock,
+            Arc::new(clock),
             ZoneSpread::BestEffort,
         );
         Ok(Self {

@@ -20,22 +20,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "controller",
         &[
-            "api", "model", "resolve", "decide", "observe", "act", "settings",
+            "api", "model", "resolve", "decide", "observe", "act", "settings", "valkey",
         ],
     ),
     ("lib", &[]),
     (
         "main",
-        &[
-            "controller",
-            "settings",
-            "telemetry",
-            "model",
-            "observe",
-            "act",
-            "render",
-            "valkey",
-        ],
+        &["controller", "settings", "telemetry", "model", "valkey"],
     ),
 ];
 

@@ -8,8 +8,8 @@ use expect_test::{Expect, expect};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use operator::act::Writer;
 use operator::act::upkeep::Upkeep;
+use operator::act::{CHANCE_BYTES, Writer};
 use operator::api::cluster::{ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
 use operator::api::node::{Lifecycle, ValkeyNodeSpec};
 use operator::model::decision::{Action, Decision, NodeAction, Verdict};
@@ -43,6 +43,7 @@ fn recorder() -> (Writer, Arc<Mutex<Vec<String>>>) {
         Client::new(api, "default"),
         Connector::new(6379),
         PodPolicy::default(),
+        Arc::new(|_| [7; CHANCE_BYTES]),
     );
     (writer, sent)
 }

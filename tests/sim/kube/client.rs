@@ -38,6 +38,11 @@ pub(crate) trait World: Send + 'static {
 
     /// When something is to happen by itself next.
     fn next_event(&self) -> Option<Millis>;
+
+    /// Serves one request.
+    fn request(&mut self, now: Millis, call: &Call) -> Answer {
+        self.kube().request(now, call)
+    }
 }
 
 /// When, beside a write, an operator ends.
@@ -49,6 +54,11 @@ pub(crate) enum Moment {
     AfterEffect,
     /// It happens, its answer is heard, and nothing after that.
     AfterAnswer,
+}
+
+impl Moment {
+    /// All three.
+    pub(crate) const ALL: [Self; 3] = [Self::BeforeEffect, Self::AfterEffect, Self::AfterAnswer];
 }
 
 /// What becomes of a write that was counted.
@@ -85,6 +95,11 @@ impl Switch {
     /// The operator ends at this write, counted from 1.
     pub(crate) fn crash_at(&self, write: u64, moment: Moment) {
         locked(&self.0.life).crash = Some((write, moment));
+    }
+
+    /// The operator no longer ends by itself.
+    pub(crate) fn spare(&self) {
+        locked(&self.0.life).crash = None;
     }
 
     /// Writes so far: to the API server and to processes.
@@ -313,25 +328,25 @@ impl<W: World> Gate<W> {
         let mut world = locked(&self.world);
         world.advance(now);
         let mut desk = locked(&self.desk);
-        desk.serve(now, world.kube());
+        desk.serve(now, &mut *world);
         desk.deliver(now);
         desk.pump(now, world.kube());
     }
 }
 
 impl Desk {
-    fn serve(&mut self, now: Millis, kube: &mut Kube) {
+    fn serve(&mut self, now: Millis, world: &mut impl World) {
         let (mut due, later): (Vec<Queued>, Vec<Queued>) = std::mem::take(&mut self.queued)
             .into_iter()
             .partition(|queued| queued.since < now);
         self.queued = later;
         due.sort_by(|one, other| one.call.cmp(&other.call));
         for queued in due {
-            self.serve_one(now, kube, queued);
+            self.serve_one(now, world, queued);
         }
     }
 
-    fn serve_one(&mut self, now: Millis, kube: &mut Kube, queued: Queued) {
+    fn serve_one(&mut self, now: Millis, world: &mut impl World, queued: Queued) {
         let Queued {
             call,
             switch,
@@ -350,7 +365,7 @@ impl Desk {
         if fate == Fate::Vanish {
             return;
         }
-        let answer = kube.request(now, &call);
+        let answer = world.request(now, &call);
         if let Answer::Later { at } = answer {
             self.queued.push(Queued {
                 since: at.saturating_sub(1),

@@ -45,6 +45,8 @@ impl Verb {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Match {
     pub(crate) caller: Option<Caller>,
+    /// Operators only, whichever.
+    pub(crate) operators: bool,
     /// Empty means every verb. The events of a watch go by the verb `Watch`.
     pub(crate) verbs: Vec<Verb>,
     pub(crate) kind: Option<Kind>,
@@ -69,6 +71,7 @@ impl Match {
 
     fn fits(&self, subject: &Subject<'_>) -> bool {
         self.caller.is_none_or(|caller| caller == subject.caller)
+            && (!self.operators || matches!(subject.caller, Caller::Operator(_)))
             && (self.verbs.is_empty() || self.verbs.contains(&subject.verb))
             && self.kind.is_none_or(|kind| kind == subject.kind)
             && self.status.is_none_or(|status| status == subject.status)
