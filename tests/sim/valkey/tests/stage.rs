@@ -66,9 +66,7 @@ impl Stage {
             self.good(0, &format!("CLUSTER MEET {ip} 6379"));
         }
         let all = self.nodes.len();
-        self.until(5000, "all know all", |stage| {
-            (0..all).all(|index| stage.field(index, "cluster_known_nodes") == all.to_string())
-        });
+        self.all_meet();
         for index in 0..shards {
             let (start, end) = (index * 16384 / shards, (index + 1) * 16384 / shards - 1);
             self.good(index, &format!("CLUSTER ADDSLOTSRANGE {start} {end}"));
@@ -81,6 +79,17 @@ impl Stage {
             (0..all).all(|index| stage.field(index, "cluster_state") == "ok")
                 && (shards..all).all(|index| stage.is_linked(index))
                 && stage.epochs_differ(shards)
+        });
+    }
+
+    /// Waits until everybody knows everybody, by their own ids.
+    pub(super) fn all_meet(&mut self) {
+        let all = self.nodes.len();
+        self.until(5000, "all know all", |stage| {
+            (0..all).all(|index| {
+                let nodes = stage.text(index, "CLUSTER NODES");
+                nodes.lines().count() == all && !nodes.contains("handshake")
+            })
         });
     }
 
