@@ -148,7 +148,7 @@ impl Process {
         Header {
             sender: me.id,
             flags: me.flags,
-            announced_ip: self.config.announce_ip(),
+            announced_ip: self.announced(),
             port: me.port,
             bus_port: me.bus_port,
             slots: Arc::clone(primary.slots()),
@@ -420,7 +420,7 @@ impl Process {
         let accepted = self.bus_link(socket).is_some();
         if accepted
             && (meet || self.table.me.ip.is_none())
-            && self.config.announce_ip().is_none()
+            && self.announced().is_none()
             && self.table.me.ip != Some(self.ip)
         {
             self.table.me.ip = Some(self.ip);

@@ -139,10 +139,7 @@ impl Process {
     /// Pings and timeouts of one row; whether it became suspected.
     fn look_after(&mut self, net: &mut Network, id: Id, now: i64, shards: &mut Shards) -> bool {
         let timeout = self.node_timeout();
-        let interval = match self.config.number("cluster-ping-interval") {
-            0 => timeout / 2,
-            interval => interval,
-        };
+        let interval = self.ping_interval();
         let Some(row) = self.table.others.get(&id) else {
             return false;
         };

@@ -81,6 +81,11 @@ pub(super) struct Process {
     pub(super) log: Vec<String>,
     pub(super) files: BTreeMap<String, String>,
     pub(super) config: Config,
+    /// Two settings that every cron reads for every row.
+    node_timeout: i64,
+    ping_interval: i64,
+    /// And one that every message carries.
+    announced: Option<IpAddr>,
     pub(super) acl: Acl,
     pub(super) switches: Switches,
     pub(super) run_id: Id,
@@ -138,6 +143,9 @@ impl Process {
             log: Vec::new(),
             files,
             config,
+            node_timeout: 0,
+            ping_interval: 0,
+            announced: None,
             acl,
             switches: Switches::default(),
             run_id: Id::random(&mut net.numbers),
@@ -169,6 +177,12 @@ impl Process {
 
     /// What settings say of the own row (`clusterUpdateMyselfFlags` and its kin).
     pub(super) fn apply_config(&mut self) {
+        self.node_timeout = self.config.number("cluster-node-timeout");
+        self.ping_interval = match self.config.number("cluster-ping-interval") {
+            0 => self.node_timeout / 2,
+            interval => interval,
+        };
+        self.announced = self.config.text("cluster-announce-ip").parse().ok();
         let barred = self.config.yes("cluster-replica-no-failover");
         let me = &mut self.table.me;
         me.set(flag::NOFAILOVER, barred);
@@ -176,9 +190,7 @@ impl Process {
         self.config
             .text("cluster-announce-hostname")
             .clone_into(&mut me.hostname);
-        if let Some(ip) = self.config.announce_ip() {
-            me.ip = Some(ip);
-        }
+        me.ip = self.announced.or(me.ip);
     }
 
     /// Its wall clock.
@@ -187,7 +199,15 @@ impl Process {
     }
 
     pub(super) fn node_timeout(&self) -> i64 {
-        self.config.number("cluster-node-timeout")
+        self.node_timeout
+    }
+
+    pub(super) fn announced(&self) -> Option<IpAddr> {
+        self.announced
+    }
+
+    pub(super) fn ping_interval(&self) -> i64 {
+        self.ping_interval
     }
 
     pub(super) fn handshake_timeout(&self) -> i64 {
