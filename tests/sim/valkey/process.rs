@@ -126,13 +126,12 @@ impl Process {
             0 => port + 10_000,
             port => port,
         };
-        let table = match nodes_conf {
-            Some(conf) => disk::read(&conf, clock)?,
-            None => {
-                let id = Id::random(&mut net.numbers);
-                let shard = Id::random(&mut net.numbers);
-                Table::new(Row::new(id, shard, flag::MYSELF | flag::PRIMARY, clock))
-            }
+        let table = if let Some(conf) = nodes_conf {
+            disk::read(&conf, clock)?
+        } else {
+            let id = Id::random(&mut net.numbers);
+            let shard = Id::random(&mut net.numbers);
+            Table::new(Row::new(id, shard, flag::MYSELF | flag::PRIMARY, clock))
         };
         let mut process = Self {
             id,
@@ -244,7 +243,6 @@ impl Process {
                 Wake::ChildDone(number) => self.child_done(net, number),
                 Wake::Loaded(number) => self.loaded(net, number),
                 Wake::Blocked(connection) => self.blocked_time_is_over(net, connection),
-                Wake::Shutdown => {}
             },
             Event::Command(_, connection, args) => self.queue_command(net, connection, args),
             Event::HangUp(_, connection) => {
@@ -315,14 +313,15 @@ impl Process {
 
     pub(super) fn signal(&mut self, net: &mut Network, signal: Signal) {
         match (signal, self.life) {
-            (_, Life::Exited) | (Signal::Stop, Life::Stopped) => {}
+            (_, Life::Exited)
+            | (Signal::Stop, Life::Stopped)
+            | (Signal::Continue, Life::Running) => {}
             (Signal::Kill, _) => self.end(net, 137),
             (Signal::Stop, Life::Running) => self.life = Life::Stopped,
             (Signal::Term, _) => {
                 self.terminated = true;
                 self.say("Received SIGTERM scheduling shutdown...".to_owned());
             }
-            (Signal::Continue, Life::Running) => {}
             (Signal::Continue, Life::Stopped) => {
                 self.life = Life::Running;
                 for event in std::mem::take(&mut self.parked) {

@@ -3,7 +3,6 @@
 use super::super::Answer;
 use super::super::Signal;
 use super::super::Value;
-use super::stage::CONF;
 use super::stage::Stage;
 
 /// What GETSLOTMIGRATIONS tells of the newest job: its fields in order.
@@ -14,9 +13,9 @@ fn newest(stage: &mut Stage, index: usize) -> Vec<String> {
     let Some(Value::Array(fields)) = jobs.first() else {
         panic!("no job");
     };
-    let text = |value: &Value| match value {
-        Value::Integer(number) => number.to_string(),
-        other => other.text().unwrap().to_owned(),
+    let text = |value: &Value| {
+        let words = value.text().map(str::to_owned);
+        words.unwrap_or_else(|| format!("{value:?}"))
     };
     fields.iter().map(text).collect()
 }
@@ -268,7 +267,7 @@ fn a_target_that_never_claims_pauses_the_source() {
         state(stage, 0) == "failover-granted"
     });
     assert_eq!(state(&mut stage, 1), "failover-granted");
-    let key = (0..)
+    let key = (0..100)
         .map(|n| format!("k{n}"))
         .find(|key| (200..5000).contains(&super::super::slots::of_key(key.as_bytes())));
     assert_eq!(
@@ -354,7 +353,6 @@ fn a_drained_primary_stays_or_follows() {
             assert_eq!(stage.field(2, "cluster_state"), "ok");
         }
     }
-    assert!(!CONF.is_empty());
 }
 
 /// Facts 1.3: FLUSHALL on either end.

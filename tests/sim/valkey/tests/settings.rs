@@ -106,9 +106,11 @@ fn values_are_read_as_valkey_reads_them() {
                 hz 1000\nlua-replicate-commands yes\nio-threads \"2\"\nmaxmemory-policy allkeys-lru\n\
                 enable-debug-command yes\nx.y 1\n";
     stage.start(conf);
-    let mut get = |name: &str| match stage.ask(0, &format!("CONFIG GET {name}")) {
-        Value::Array(pair) => pair[1].text().unwrap().to_owned(),
-        other => panic!("{other:?}"),
+    let mut get = |name: &str| {
+        let Value::Array(pair) = stage.ask(0, &format!("CONFIG GET {name}")) else {
+            panic!("no pair");
+        };
+        pair[1].text().unwrap().to_owned()
     };
     assert_eq!(get("maxmemory"), "2048");
     assert_eq!(get("save"), "900 1 300 10");
@@ -153,10 +155,11 @@ impl Session {
     }
 
     fn on(mut net: Net) -> Self {
-        match net.connect(0, Peer::Operator, "10.0.0.1".parse().unwrap(), 6379) {
-            Dial::Open(connection) => Self { net, connection },
-            other => panic!("{other:?}"),
-        }
+        let ip = "10.0.0.1".parse().unwrap();
+        let Dial::Open(connection) = net.connect(0, Peer::Operator, ip, 6379) else {
+            panic!("nobody at {ip}");
+        };
+        Self { net, connection }
     }
 
     fn ask(&mut self, words: &str) -> Value {
@@ -164,10 +167,11 @@ impl Session {
             .split(' ')
             .map(|word| word.as_bytes().to_vec())
             .collect();
-        match self.net.command(0, self.connection, &args) {
-            Answer::Reply(value) => value,
-            other => panic!("{words}: {other:?}"),
-        }
+        let answer = self.net.command(0, self.connection, &args);
+        let Answer::Reply(value) = answer else {
+            panic!("{words}: {answer:?}");
+        };
+        value
     }
 }
 
