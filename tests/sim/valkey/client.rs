@@ -103,6 +103,10 @@ impl Client {
         !self.queue.is_empty()
     }
 
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
@@ -390,10 +394,7 @@ impl Process {
         args: &Args,
         keys: &[Vec<u8>],
     ) -> Result<(), String> {
-        let reads = match command.name {
-            "set" | "del" | "unlink" | "mset" => false,
-            _ => true,
-        };
+        let reads = !matches!(command.name, "set" | "del" | "unlink" | "mset");
         let writes = command.flags & READONLY == 0;
         let keys: Vec<(Vec<u8>, bool, bool)> = keys
             .iter()
@@ -504,6 +505,16 @@ impl Process {
         None
     }
 
+    /// Who cannot save and is told to write by a primary or by a migration's source aborts (`processCommand`).
+    pub(super) fn dies_of_its_disk(&mut self, net: &mut Network) -> bool {
+        let dies = self.is_disk_broken() && !self.config.yes("replica-ignore-disk-write-errors");
+        if dies {
+            self.say("Guru Meditation: Replica was unable to write command to disk.".to_owned());
+            self.end(net, 134);
+        }
+        dies
+    }
+
     /// A save failed, and save points make that matter.
     pub(super) fn is_disk_broken(&self) -> bool {
         self.switches.disk_full
@@ -547,7 +558,7 @@ fn lookup(args: &Args) -> Result<&'static Command, String> {
             }
             let room = 128 - list.len();
             let shown: String = text(arg).chars().take(room).collect();
-            list += &format!("'{shown}' ");
+            list.extend(["'", &shown, "' "]);
         }
         let shown: String = word(0).chars().take(128).collect();
         let whole = format!("ERR unknown command '{shown}', with args beginning with: {list}");

@@ -2,7 +2,6 @@
 //! Never judges a value that Valkey itself does not judge at the start.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use super::directives::DIRECTIVES;
 use super::directives::Directive;
@@ -155,10 +154,6 @@ impl Config {
         self.text(name).parse().unwrap_or(0)
     }
 
-    pub(super) fn announce_ip(&self) -> Option<IpAddr> {
-        self.text("cluster-announce-ip").parse().ok()
-    }
-
     /// CONFIG SET: all pairs or none. Else what it answers.
     pub(super) fn set(&mut self, pairs: &[(String, String)], loading: bool) -> Result<(), String> {
         let failed = |name: &str, why: &str| {
@@ -240,7 +235,7 @@ fn check(directive: &Directive, value: &str) -> Result<String, String> {
             Ok(number) => between(number, (*least, *most)),
             Err(_) => Err("argument couldn't be parsed into an integer".to_owned()),
         },
-        Kind::Memory(least, most) => match memory(value) {
+        Kind::Memory(least, most) => match memory(value).filter(|it| *it >= 0 || *least < 0) {
             Some(bytes) => between(bytes, (*least, *most)),
             None => Err("argument must be a memory value".to_owned()),
         },

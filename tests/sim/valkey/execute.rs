@@ -5,6 +5,7 @@ use super::ConnectionId;
 use super::Value;
 use super::acl::Acl;
 use super::client::Args;
+use super::client::Client;
 use super::client::Outcome;
 use super::client::count;
 use super::client::text;
@@ -31,7 +32,7 @@ impl Process {
         }
         let value = match command.name {
             "quit" => return Outcome::Close(Value::ok()),
-            "wait" => return self.wait(args),
+            "wait" => return self.wait(connection, args),
             "shutdown" => {
                 self.end(net, 0);
                 return Outcome::Gone;
@@ -82,7 +83,8 @@ impl Process {
                 }
                 Value::ok()
             }
-            "asking" | "client|setinfo" | "client|no-evict" | "client|no-touch" => Value::ok(),
+            "asking" | "client|setinfo" | "client|no-evict" | "client|no-touch"
+            | "config|resetstat" => Value::ok(),
             "select" => match text(word(args, 1)).as_str() {
                 "0" => Value::ok(),
                 index if index.parse::<i64>().is_ok() => {
@@ -102,7 +104,7 @@ impl Process {
                 None => Value::Nil,
             },
             "client|id" => Value::Integer(i64::try_from(connection.0).unwrap_or(0)),
-            "command" => Value::Array(Vec::new()),
+            "command" | "acl|log" => Value::Array(Vec::new()),
             "time" => {
                 let now = self.clock(net);
                 let parts = [now / 1000, now % 1000 * 1000];
@@ -124,7 +126,6 @@ impl Process {
         let value = match command.name {
             "config|get" => self.config_get(connection, args),
             "config|set" => self.config_set(net, args),
-            "config|resetstat" => Value::ok(),
             "acl|load" => return self.acl_load(net, connection),
             "acl|list" => Value::Array(self.acl.list().into_iter().map(Value::bulk).collect()),
             "acl|users" => Value::Array(self.acl.names().into_iter().map(Value::bulk).collect()),
@@ -132,7 +133,6 @@ impl Process {
                 let user = self.clients.get(&connection).and_then(|it| it.user.clone());
                 Value::bulk(user.unwrap_or_default())
             }
-            "acl|log" => Value::Array(Vec::new()),
             "bgsave" => {
                 if self.replication.child.is_some() {
                     Value::error("ERR Another child process is active")
@@ -244,6 +244,12 @@ impl Process {
         client.name = name.unwrap_or_else(|| client.name.clone());
         let bulk = |key: &str, value: &str| (Value::bulk(key), Value::bulk(value));
         let number = |key: &str, value: i64| (Value::bulk(key), Value::Integer(value));
+        let lua = client.map(vec![
+            bulk("name", "lua"),
+            number("ver", 1),
+            bulk("path", "lua"),
+            (Value::bulk("args"), Value::Array(Vec::new())),
+        ]);
         client.map(vec![
             bulk("server", "valkey"),
             bulk("version", "9.1.2"),
@@ -251,7 +257,7 @@ impl Process {
             number("id", i64::try_from(connection.0).unwrap_or(0)),
             bulk("mode", "cluster"),
             bulk("role", role),
-            (Value::bulk("modules"), Value::Array(Vec::new())),
+            (Value::bulk("modules"), Value::Array(vec![lua])),
         ])
     }
 
@@ -403,7 +409,7 @@ impl Process {
         let nil = || {
             self.clients
                 .get(&connection)
-                .map_or(Value::Nil, |it| it.nil())
+                .map_or(Value::Nil, Client::nil)
         };
         match name {
             "get" => self.data.get(key).cloned().map_or_else(nil, Value::Bulk),
@@ -481,12 +487,12 @@ impl Process {
     pub(super) fn delete_slot(&mut self, net: &mut Network, slot: u16) {
         for key in self.data.keys(slot) {
             self.data.delete(&key);
-            let size = size(&vec![b"DEL".to_vec(), key.clone()]);
+            let size = size(&vec![b"UNLINK".to_vec(), key.clone()]);
             self.feed(net, Op::Delete(vec![key]), size);
         }
     }
 
-    fn wait(&mut self, args: &Args) -> Outcome {
+    fn wait(&mut self, connection: ConnectionId, args: &Args) -> Outcome {
         if self.replication.has_target() {
             return Outcome::Reply(Value::error(
                 "ERR WAIT cannot be used with replica instances. Please also note that if a replica \
@@ -502,10 +508,13 @@ impl Process {
         let Ok(time) = u64::try_from(time) else {
             return Outcome::Reply(Value::error("ERR timeout is negative"));
         };
-        Outcome::Wait {
-            replicas: usize::try_from(replicas).unwrap_or(0),
-            time,
+        let replicas = usize::try_from(replicas).unwrap_or(0);
+        let written = self.clients.get(&connection).map_or(0, Client::written);
+        let acked = self.replication.acked(written);
+        if acked >= replicas {
+            return Outcome::Reply(count(acked));
         }
+        Outcome::Wait { replicas, time }
     }
 }
 

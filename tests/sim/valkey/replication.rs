@@ -34,6 +34,8 @@ const GETACK_SIZE: u64 = 37;
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Ping,
+    /// What a slot migration's source says to the target, which passes all of it on.
+    Note,
     Select,
     /// `REPLCONF GETACK *`
     GetAck,
@@ -46,6 +48,24 @@ pub(super) enum Op {
     ImportBegins(Tracked),
     /// `CLUSTER SYNCSLOTS FINISH`
     ImportEnds(Id, bool, String),
+}
+
+impl Op {
+    /// The keys that it writes.
+    pub(super) fn keys(&self) -> &[Vec<u8>] {
+        match self {
+            Self::Set(key, _) => std::slice::from_ref(key),
+            Self::Delete(keys) => keys,
+            Self::Ping
+            | Self::Note
+            | Self::Select
+            | Self::GetAck
+            | Self::FlushAll
+            | Self::Failover(_)
+            | Self::ImportBegins(_)
+            | Self::ImportEnds(..) => &[],
+        }
+    }
 }
 
 /// A piece of the stream and where it ends.
@@ -538,7 +558,7 @@ impl Process {
     /// A message of replication, on either side.
     pub(super) fn sync_message(&mut self, net: &mut Network, socket: Socket, message: SyncMessage) {
         match message {
-            SyncMessage::Psync(psync) => self.asked_to_sync(net, socket, psync),
+            SyncMessage::Psync(psync) => self.asked_to_sync(net, socket, &psync),
             SyncMessage::Ack(offset) => self.acknowledged(net, socket, offset),
             SyncMessage::Refused(_)
             | SyncMessage::Continue(_)
@@ -588,6 +608,12 @@ impl Process {
 
     /// The old data goes when the new begins to load (`replicationAttachToNewPrimary`).
     fn load(&mut self, net: &mut Network, snapshot: Snapshot) {
+        // The snapshot is a file first.
+        if self.switches.disk_full {
+            self.say("I/O error trying to sync with PRIMARY: No space left on device".to_owned());
+            self.upstream_closed(net, true);
+            return;
+        }
         self.replication.cached = None;
         self.drop_replicas(net);
         self.replication.backlog = None;
@@ -650,8 +676,12 @@ impl Process {
         self.replication.offset = entry.end;
         self.keep(entry);
         self.forward(net, entry);
+        let writes = !entry.op.keys().is_empty() || matches!(entry.op, Op::FlushAll);
+        if writes && self.dies_of_its_disk(net) {
+            return;
+        }
         match &entry.op {
-            Op::Ping | Op::Select => {}
+            Op::Ping | Op::Note | Op::Select => {}
             Op::GetAck => self.send_ack(net, before),
             Op::Set(key, value) => self.data.set(key, value),
             Op::Delete(keys) => {
@@ -667,7 +697,7 @@ impl Process {
             }
             Op::ImportBegins(import) => self.track_imports(net, vec![import.clone()]),
             Op::ImportEnds(name, success, message) => {
-                self.tracked_end(net, *name, *success, message)
+                self.tracked_end(net, *name, *success, message);
             }
         }
     }
@@ -717,13 +747,13 @@ impl Process {
     }
 
     /// `syncCommand`, with what comes before it on a connection.
-    fn asked_to_sync(&mut self, net: &mut Network, socket: Socket, psync: Psync) {
+    fn asked_to_sync(&mut self, net: &mut Network, socket: Socket, psync: &Psync) {
         let refuse = |net: &mut Network, why: String| {
             let refused = SyncMessage::Refused(why);
             net.send(socket, Cargo::Sync(Box::new(refused)));
             net.close(socket);
         };
-        if let Err(why) = self.may_sync(&psync) {
+        if let Err(why) = self.may_sync(psync) {
             refuse(net, why);
             return;
         }
