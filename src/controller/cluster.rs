@@ -205,6 +205,7 @@ fn conclude(
     match &decision.verdict {
         Verdict::Take(action, why) => {
             say_done(key, action, why, made);
+            let made = made.map(|made| (made, world.nodes.keys().cloned().collect()));
             context.rhythm(key, |rhythm| rhythm.acted(action, made, Instant::now()))
         }
         Verdict::Hold(why) => {

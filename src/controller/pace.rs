@@ -45,11 +45,19 @@ pub(super) enum Creating {
     Unseen(Duration),
 }
 
+/// The node that the last tick made, and all that there were beside it.
+#[derive(Debug)]
+struct Made {
+    node: NodeName,
+    beside: Vec<NodeName>,
+    at: Instant,
+}
+
 /// How the ticks of one object have gone so far.
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
     last_action: Option<Action>,
-    last_made: Option<(NodeName, Instant)>,
+    made: Option<Made>,
     last_why: Option<Why>,
     waiting_since: Option<Instant>,
     said_at: Option<Instant>,
@@ -68,9 +76,11 @@ impl Rhythm {
 
     /// Whether the stores have caught up with the node that the last tick made.
     pub(super) fn creating(&self, shown: impl Fn(&NodeName) -> bool, now: Instant) -> Creating {
-        match &self.last_made {
-            Some((made, _)) if shown(made) => Creating::Seen,
-            Some((_, at)) if now.duration_since(*at) < UNSEEN_MAX => Creating::Unseen(POLL_MIN),
+        match &self.made {
+            // One that was seen at its source and not by the watch: its event may be lost.
+            Some(made) if !made.beside.iter().all(&shown) => Creating::No,
+            Some(made) if shown(&made.node) => Creating::Seen,
+            Some(made) if now.duration_since(made.at) < UNSEEN_MAX => Creating::Unseen(POLL_MIN),
             Some(_) | None => Creating::No,
         }
     }
@@ -80,11 +90,15 @@ impl Rhythm {
     pub(super) fn acted(
         &mut self,
         action: &Action,
-        made: Option<&NodeName>,
+        made: Option<(&NodeName, Vec<NodeName>)>,
         now: Instant,
     ) -> Duration {
         self.failures = 0;
-        self.last_made = made.map(|made| (made.clone(), now));
+        self.made = made.map(|(node, beside)| Made {
+            node: node.clone(),
+            beside,
+            at: now,
+        });
         let again = self.last_action.as_ref() == Some(action);
         self.repeats = if again {
             self.repeats.saturating_add(1)
@@ -131,7 +145,7 @@ impl Rhythm {
     pub(super) fn waited(&mut self, why: &Why, now: Instant) -> Duration {
         self.failures = 0;
         self.repeats = 0;
-        self.last_made = None;
+        self.made = None;
         if self.last_why.as_ref() != Some(why) {
             self.waiting_since = None;
         }
@@ -184,7 +198,7 @@ impl Rhythm {
 
     fn forget_writes(&mut self) {
         self.last_action = None;
-        self.last_made = None;
+        self.made = None;
     }
 
     fn hold_back(&mut self, pause: Duration, now: Instant) -> Duration {
@@ -284,7 +298,11 @@ mod tests {
         let shows = |node: &NodeName| node.as_str() == "made";
         let nothing = |_: &NodeName| false;
         assert_eq!(rhythm.creating(shows, now), Creating::No);
-        rhythm.acted(&create, Some(&made), now);
+        let beside = vec![NodeName::new("other")];
+        rhythm.acted(&create, Some((&made, beside)), now);
+        // The other one's event may be lost: what the stores show is not all there is.
+        assert_eq!(rhythm.creating(shows, now), Creating::No);
+        rhythm.acted(&create, Some((&made, Vec::new())), now);
         assert_eq!(rhythm.creating(nothing, now), Creating::Unseen(POLL_MIN));
         assert_eq!(rhythm.creating(nothing, now + UNSEEN_MAX), Creating::No);
         assert_eq!(rhythm.creating(shows, now), Creating::Seen);

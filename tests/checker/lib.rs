@@ -58,6 +58,8 @@ pub(crate) struct Rules {
     pub(crate) offset_lag: u64,
     /// How long the garbage collector may take, pods' grace included.
     pub(crate) collection: Millis,
+    /// How much longer what must come about may take, as after an event that was lost.
+    pub(crate) grace: Millis,
     /// Slot migrations that the declared state takes.
     pub(crate) batches: Millis,
     /// Rules that are not to be judged, such as those that two operators at once may break.
@@ -76,6 +78,7 @@ impl Default for Rules {
             tick_gap: 5,
             offset_lag: 64 * 1024,
             collection: 90_000,
+            grace: 0,
             batches: 0,
             waived: BTreeSet::new(),
             left_out: BTreeSet::new(),

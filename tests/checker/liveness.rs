@@ -154,7 +154,9 @@ fn bound(past: &Past, cluster: &Object) -> Millis {
     let ticks = nodes
         .saturating_mul(15)
         .saturating_add(60 + 3 * past.rules.batches);
-    ticks.saturating_mul(past.rules.tick)
+    ticks
+        .saturating_mul(past.rules.tick)
+        .saturating_add(past.rules.grace)
 }
 
 /// Whether every stable cluster is as declared, so that a feeder may stop.
@@ -409,7 +411,7 @@ pub(super) fn a_mended_menu_unblocks(checker: &mut Checker, step: &Step) -> Verd
             && past.scene.nodes(name).count() < Shape::of(spec).nodes();
         if !waits || !past.troubles.is_empty() || past.trouble_at > *since {
             liveness.mended.remove(name);
-        } else if since + UNBLOCK_TICKS * past.rules.tick < past.at {
+        } else if since + UNBLOCK_TICKS * past.rules.tick + past.rules.grace < past.at {
             return Err(format!(
                 "{name} still waits, though its menu resolves since {since} ms"
             ));
@@ -502,7 +504,7 @@ pub(super) fn deletion_ends(checker: &mut Checker, _: &Step) -> Verdict {
             *seen = past.at;
         }
         let since = (*seen).max(past.trouble_at);
-        if since + DELETION_TICKS * past.rules.tick < past.at {
+        if since + DELETION_TICKS * past.rules.tick + past.rules.grace < past.at {
             let nodes = past.scene.nodes(&cluster.name).count();
             return Err(format!(
                 "{} is still there {} ms after its deletion, with {nodes} nodes",

@@ -19,6 +19,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) wish: Wish,
+    healed: Millis,
     repairs: BTreeMap<(Millis, usize), Repair>,
 }
 
@@ -33,9 +34,10 @@ enum Repair {
 
 impl Stage {
     /// Before anything happens.
-    pub(crate) fn new(wish: Wish) -> Self {
+    pub(crate) fn new(wish: Wish, healed: Millis) -> Self {
         Self {
             wish,
+            healed,
             repairs: BTreeMap::new(),
         }
     }
@@ -175,7 +177,7 @@ impl Stage {
                 Hits::Operator
             }
             Fault::Silence { lasts, lost: false } => {
-                world.kube.api.freeze(now, now + lasts);
+                world.kube.api.freeze(now, (now + lasts).min(self.healed));
                 Hits::Operator
             }
             Fault::Silence { lasts, lost: true } => {

@@ -219,17 +219,6 @@ impl Fault {
 }
 
 impl Plan {
-    /// A bootstrap without any trouble.
-    pub(crate) fn calm(seed: u64, shape: Shape) -> Self {
-        Self {
-            seed,
-            hosts: 3,
-            shape,
-            acts: vec![(0, Act::Edit(Edit::Apply))],
-            healed: 1_000,
-        }
-    }
-
     /// What a seed stands for in the swarm.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut draw = Draw(Rng::new(seed));

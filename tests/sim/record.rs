@@ -122,6 +122,11 @@ impl Record {
         self.step(at, Actor::Saboteur, What::Fault(fault), None);
     }
 
+    /// So much longer may what must come about take.
+    pub(crate) fn allow(&mut self, longer: Millis) {
+        self.checker.rules().grace = longer;
+    }
+
     /// The end of the run.
     pub(crate) fn finish(&mut self, at: Millis) {
         self.hear(at);
