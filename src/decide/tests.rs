@@ -13,9 +13,9 @@ use crate::model::desired::{Desired, MenuError, Resolved, Shape, Sourced};
 use crate::model::name::{ClusterRef, ConfigName, NodeName, Uid, ValkeyId};
 use crate::model::redacted::Redacted;
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
-use crate::model::topology::{Member, MemberFlags, NodeView, Role};
+use crate::model::topology::{Load, Member, MemberFlags, NodeView, Role};
 use crate::model::world::{
-    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
     PodTrouble, Sighting, World,
 };
 
@@ -84,6 +84,7 @@ fn world(words: &str) -> (World, Desired) {
             acl: Keeping::Ours(String::new()),
         },
         nodes: facts,
+        strays: BTreeMap::new(),
         default_zone_spread: ZoneSpread::BestEffort,
     };
     (
@@ -142,6 +143,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         uid: uid.clone(),
         phase,
         ip: running.then(|| address(words[0])),
+        host: Host::Ready,
         deleting: false,
         trouble,
         annotations: BTreeMap::new(),
@@ -157,6 +159,8 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         deleting: has("deleting"),
         finalizer: true,
         stamp: (!has("new") && !has("unstamped")).then_some(uid),
+        join: None,
+        settings_digest: None,
         config_map: Keeping::Ours(()),
         pod: if has("new") || has("vanished") {
             PodSighting::Absent
@@ -205,6 +209,7 @@ fn row_of(words: &[&str]) -> Option<Member> {
         primary,
         epoch: 0,
         connected: true,
+        silent_seconds: 0,
         slots: SlotSet::of(slots.into_iter().collect()),
     })
 }
@@ -253,6 +258,11 @@ fn view_of(words: &[&str], rows: &[Member]) -> NodeView {
             None => Role::Primary { offset: 14 },
         },
         members,
+        loading: false,
+        failing_over: false,
+        load: Load::default(),
+        clock: 0,
+        migrations: Vec::new(),
     }
 }
 

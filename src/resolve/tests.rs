@@ -58,6 +58,7 @@ fn world(parts: &Value) -> World {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::new(),
+        strays: BTreeMap::new(),
         default_zone_spread: ZoneSpread::Required,
     }
 }

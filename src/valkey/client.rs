@@ -428,7 +428,7 @@ fn connect_error(address: IpAddr, source: RedisError) -> Error {
     }
 }
 
-fn call_error(command: &'static str, address: IpAddr, source: RedisError) -> Error {
+pub(super) fn call_error(command: &'static str, address: IpAddr, source: RedisError) -> Error {
     match refusal(&source) {
         Some(refusal) => Error::Refused {
             command,

@@ -18,8 +18,8 @@ use operator::model::name::{ClusterRef, ConfigName, NodeName, ShardIndex, Uid};
 use operator::model::redacted::Redacted;
 use operator::model::why::Why;
 use operator::model::world::{
-    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting, Sighting,
-    World,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
+    Sighting, World,
 };
 use operator::valkey::client::Connector;
 use serde_json::{Value, json};
@@ -127,6 +127,7 @@ fn world() -> (World, Desired) {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::from([(node.name.clone(), node)]),
+        strays: BTreeMap::new(),
         default_zone_spread: ZoneSpread::BestEffort,
     };
     let image = Sourced {
@@ -162,6 +163,7 @@ fn node() -> NodeFacts {
         uid: Uid::new("uid-pod"),
         phase: PodPhase::Running,
         ip: None,
+        host: Host::Unknown,
         deleting: false,
         trouble: None,
         annotations: BTreeMap::new(),
@@ -176,6 +178,8 @@ fn node() -> NodeFacts {
         deleting: false,
         finalizer: true,
         stamp: Some(Uid::new("uid-pod")),
+        join: None,
+        settings_digest: None,
         config_map: Keeping::Ours(()),
         pod: PodSighting::Present(pod),
         sighting: Sighting::NotAsked,
