@@ -19,6 +19,8 @@ const POLL_MIN: Duration = Duration::from_millis(50);
 const POLL_PART: u32 = 20;
 /// A wait for gossip, elections or a sync.
 const POLL_MAX: Duration = Duration::from_secs(1);
+/// Within which a failover ends that goes well: it takes 10 to 100 ms.
+const FAILOVER: Duration = Duration::from_millis(200);
 /// A wait that a watch ends: the poll is only for a lost event.
 const WATCHED_MAX: Duration = Duration::from_secs(10);
 /// A wait for a person.
@@ -53,6 +55,8 @@ pub(super) struct Rhythm {
     last_why: Option<Why>,
     waiting_since: Option<Instant>,
     said_at: Option<Instant>,
+    last_notes: Vec<Why>,
+    noted_at: Option<Instant>,
     repeats: u32,
     failures: u32,
     deaths: u32,
@@ -80,6 +84,7 @@ impl Rhythm {
     pub(super) fn acted(
         &mut self,
         action: &Action,
+        why: &Why,
         made: Option<&NodeName>,
         now: Instant,
     ) -> Duration {
@@ -93,17 +98,31 @@ impl Rhythm {
         };
         self.last_action = Some(action.clone());
         self.last_why = None;
-        if matches!(action, Action::DeleteNode(_)) {
+        let longest = if matches!(why, Why::NodeDied { .. }) {
+            Some(BACK_OFF_MAX)
+        } else if matches!(why, Why::JoinEnded { .. }) {
+            // The members of a cluster that serves are not to be out of sight for long.
+            Some(WATCHED_MAX)
+        } else {
+            None
+        };
+        if let Some(longest) = longest {
             self.deaths = self.deaths.saturating_add(1);
-            let pause = doubled(Duration::from_millis(500), self.deaths - 1, BACK_OFF_MAX);
+            let pause = doubled(Duration::from_millis(500), self.deaths - 1, longest);
             return if self.deaths > 1 {
                 self.hold_back(pause, now)
             } else {
                 Duration::ZERO
             };
         }
-        if again {
-            doubled(POLL_MIN, self.repeats, POLL_MAX)
+        if matches!(action, Action::Failover(_)) {
+            // Only started by it, and started over by a second one.
+            self.hold_back(FAILOVER, now)
+        } else if matches!(action, Action::ForceFailover(_)) {
+            self.hold_back(POLL_MAX, now)
+        } else if again {
+            // What has no effect is not tried forever at one pace.
+            doubled(POLL_MIN, self.repeats, BACK_OFF_MAX)
         } else {
             Duration::ZERO
         }
@@ -125,6 +144,19 @@ impl Rhythm {
             self.said_at = Some(now);
         }
         news || old
+    }
+
+    /// Whether what a person should know is news, or old enough to be said again.
+    pub(super) fn worth_noting(&mut self, notes: &[Why], now: Instant) -> bool {
+        let old = self
+            .noted_at
+            .is_none_or(|noted| now.duration_since(noted) >= SAY_AGAIN);
+        let worth = !notes.is_empty() && (old || self.last_notes != notes);
+        if worth {
+            self.noted_at = Some(now);
+        }
+        self.last_notes = notes.to_vec();
+        worth
     }
 
     /// Polls, ever slower while the same reason stays.
@@ -150,7 +182,11 @@ impl Rhythm {
 
     /// There is nothing to do.
     pub(super) fn idled(&mut self) -> Duration {
-        *self = Self::default();
+        *self = Self {
+            last_notes: std::mem::take(&mut self.last_notes),
+            noted_at: self.noted_at,
+            ..Self::default()
+        };
         IDLE
     }
 
@@ -208,6 +244,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::ForeignMember(_)
         | Why::PodForeign(_)
         | Why::ConfigMapForeign(_)
+        | Why::DrainTooLarge { .. }
         | Why::Inconsistent(_) => PERSON_MAX,
         Why::Unschedulable { .. }
         | Why::PodWaiting { .. }
@@ -235,6 +272,32 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::StateNotOk(_)
         | Why::TableDiffers { .. }
         | Why::ShardCount { .. }
+        | Why::PrimaryUnproven(_)
+        | Why::ElectionLost(_)
+        | Why::ShardLost { .. }
+        | Why::ClusterLost
+        | Why::NeverSynced(_)
+        | Why::PrimaryMissing(_)
+        | Why::SlotsOrphaned(_)
+        | Why::EpochLow(_)
+        | Why::PrimaryLeaving(_)
+        | Why::MemberDead(_)
+        | Why::NodeEnded { .. }
+        | Why::JoinEnded { .. }
+        | Why::Hung(_)
+        | Why::Survivor(_)
+        | Why::JoinOutdated(_)
+        | Why::Joined(_)
+        | Why::ShardLeaving(_)
+        | Why::ShardsFew { .. }
+        | Why::Unbalanced { .. }
+        | Why::Migrating(_)
+        | Why::MigrationFailed { .. }
+        | Why::TargetUnready(_)
+        | Why::Outdated(_)
+        | Why::Lagging(_)
+        | Why::FailingOver(_)
+        | Why::ShardLarge { .. }
         | Why::Formed
         | Why::NodeStep(_) => POLL_MAX,
     }
@@ -270,20 +333,29 @@ mod tests {
     #[test]
     fn an_action_is_followed_at_once_and_a_repeated_one_is_not() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
-        let create = |shard| Action::CreateNode(ShardIndex(shard));
-        assert_eq!(rhythm.acted(&create(0), None, now), Duration::ZERO);
-        assert_eq!(rhythm.acted(&create(1), None, now), Duration::ZERO);
-        assert!(rhythm.acted(&create(1), None, now) >= POLL_MIN);
+        let create = |shard| Action::CreateNode(ShardIndex(shard), None);
+        assert_eq!(
+            rhythm.acted(&create(0), &Why::Formed, None, now),
+            Duration::ZERO
+        );
+        assert_eq!(
+            rhythm.acted(&create(1), &Why::Formed, None, now),
+            Duration::ZERO
+        );
+        assert!(rhythm.acted(&create(1), &Why::Formed, None, now) >= POLL_MIN);
     }
 
     #[test]
     fn stores_serve_creates_in_a_row_only_once_they_show_the_last() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
-        let (create, made) = (Action::CreateNode(ShardIndex(0)), NodeName::new("made"));
+        let (create, made) = (
+            Action::CreateNode(ShardIndex(0), None),
+            NodeName::new("made"),
+        );
         let shows = |node: &NodeName| node.as_str() == "made";
         let nothing = |_: &NodeName| false;
         assert_eq!(rhythm.creating(shows, now), Creating::No);
-        rhythm.acted(&create, Some(&made), now);
+        rhythm.acted(&create, &Why::Formed, Some(&made), now);
         assert_eq!(rhythm.creating(nothing, now), Creating::Unseen(POLL_MIN));
         assert_eq!(rhythm.creating(nothing, now + UNSEEN_MAX), Creating::No);
         assert_eq!(rhythm.creating(shows, now), Creating::Seen);
@@ -311,10 +383,15 @@ mod tests {
     fn node_after_node_dying_backs_off_whatever_wakes_the_cluster() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
         let delete = |name: &str| Action::DeleteNode(NodeName::new(name));
-        assert_eq!(rhythm.acted(&delete("a"), None, now), Duration::ZERO);
+        let died = Why::NodeDied {
+            node: NodeName::new("a"),
+            detail: String::new(),
+        };
+        let first = rhythm.acted(&delete("a"), &died, None, now);
+        assert_eq!(first, Duration::ZERO);
         assert!(rhythm.pause_left(now).is_zero());
         let pauses: Vec<u64> = ["b", "c", "d"]
-            .map(|n| rhythm.acted(&delete(n), None, now).as_secs())
+            .map(|n| rhythm.acted(&delete(n), &died, None, now).as_secs())
             .into();
         assert_eq!(pauses, [1, 2, 4]);
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);

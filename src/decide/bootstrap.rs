@@ -125,7 +125,7 @@ pub(super) fn missing_nodes(scene: Scene<'_>) -> Verdict {
         Some((index, have)) if have < want => {
             let shard = ShardIndex(index);
             Verdict::Take(
-                Action::CreateNode(shard),
+                Action::CreateNode(shard, None),
                 Why::ShardShort { shard, have, want },
             )
         }
@@ -143,7 +143,8 @@ pub(super) fn pods_running(scene: Scene<'_>) -> Verdict {
     }
 }
 
-fn not_answering(node: &NodeFacts) -> Option<Why> {
+/// Why a node cannot be asked yet.
+pub(super) fn not_answering(node: &NodeFacts) -> Option<Why> {
     let name = node.name.clone();
     let pod = match &node.pod {
         PodSighting::Absent => return Some(Why::PodStarting(name)),

@@ -106,15 +106,16 @@ fn tuning<T: FromStr>(text: &str, field: &str) -> Option<T> {
 const MIGRATIONS_MAX: usize = 64;
 
 /// Reads the reply of CLUSTER GETSLOTMIGRATIONS, newest first: maps, flat ones in protocol 2.
+#[must_use]
 pub fn migrations(reply: redis::Value) -> Option<Vec<Migration>> {
     let jobs: Vec<redis::Value> = redis::from_redis_value(reply).ok()?;
     jobs.into_iter()
         .take(MIGRATIONS_MAX)
-        .map(|job| migration(redis::from_redis_value(job).ok()?))
+        .map(|job| migration(&redis::from_redis_value(job).ok()?))
         .collect()
 }
 
-fn migration(fields: BTreeMap<String, redis::Value>) -> Option<Migration> {
+fn migration(fields: &BTreeMap<String, redis::Value>) -> Option<Migration> {
     let text = |field: &str| -> Option<String> {
         redis::from_redis_value(fields.get(field)?.clone()).ok()
     };

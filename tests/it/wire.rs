@@ -193,6 +193,7 @@ async fn check(action: Action, expected: Expect) {
         verdict,
         passed: Vec::new(),
         nudges: Vec::new(),
+        notes: Vec::new(),
     };
     writer
         .perform(&world, &desired, &decision)
@@ -298,11 +299,12 @@ async fn nodes_are_deleted_by_uid_and_let_go_one_finalizer_only() {
 #[tokio::test]
 async fn a_new_node_is_made_under_a_random_name() {
     let ((world, desired), (writer, sent)) = (world(), recorder());
-    let verdict = Verdict::Take(Action::CreateNode(ShardIndex(0)), Why::Deleting);
+    let verdict = Verdict::Take(Action::CreateNode(ShardIndex(0), None), Why::Deleting);
     let decision = Decision {
         verdict,
         passed: Vec::new(),
         nudges: Vec::new(),
+        notes: Vec::new(),
     };
     let made = writer
         .perform(&world, &desired, &decision)

@@ -76,6 +76,7 @@ pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::new(),
+        strays: BTreeMap::new(),
         default_zone_spread: ZoneSpread::BestEffort,
     };
     resolve::desired(&world).menu.unwrap()
