@@ -1,5 +1,7 @@
 //! Worlds in a few words, and what is decided in them. Never a cluster object or a reply.
 
+mod living;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -300,26 +302,31 @@ fn a_new_cluster_is_made_ours_then_captured() {
         "paused 3x1",
         expect!["hold: the cluster is paused by annotation"],
     );
-    check("active 3x1", expect!["pass"]);
+    check(
+        "active 3x1",
+        expect![
+            "take Snapshot: every node is gone and all data with them: the cluster starts empty"
+        ],
+    );
 }
 
 #[test]
 fn nodes_are_made_for_the_shard_that_has_fewest() {
     check(
         "target 3x1",
-        expect!["take CreateNode(shard (0)): shard 0 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (0), None): shard 0 has 0 of 2 nodes"],
     );
     check(
         "target 3x1 | a s0 new",
-        expect!["take CreateNode(shard (1)): shard 1 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (1), None): shard 1 has 0 of 2 nodes"],
     );
     check(
         "target 2x1 | a s0 new | b s1 pending | c s0",
-        expect!["take CreateNode(shard (1)): shard 1 has 1 of 2 nodes"],
+        expect!["take CreateNode(shard (1), None): shard 1 has 1 of 2 nodes"],
     );
     check(
         "target 1x1 | a s0 deleting",
-        expect!["take CreateNode(shard (0)): shard 0 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (0), None): shard 0 has 0 of 2 nodes"],
     );
 }
 

@@ -25,7 +25,7 @@ pub(super) fn leaving_nodes(scene: Scene<'_>) -> Verdict {
         });
         let last = leaving.clone().max_by_key(|node| !shard.is_primary(node));
         let Some(node) = last else { continue };
-        if let Some(why) = still_needed(topology, node) {
+        if let Some(why) = still_needed(topology, shard, node) {
             return Verdict::Hold(why);
         }
         let why = Why::ShardLeaving(shard.index);
@@ -34,17 +34,20 @@ pub(super) fn leaving_nodes(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// Slots in anybody's view, or a move that has not ended.
-fn still_needed(topology: &Topology<'_>, node: &NodeFacts) -> Option<Why> {
+/// Slots in anybody's view, or a move to or from its shard that has not ended.
+fn still_needed(topology: &Topology<'_>, shard: &Shard<'_>, node: &NodeFacts) -> Option<Why> {
+    if let Some(primary) = shard.answering_primary()
+        && moves(topology, primary.view)
+    {
+        return Some(Why::Migrating(primary.node.name.clone()));
+    }
     let view = node.view()?;
     let mut rows = topology
         .answers
         .iter()
         .filter_map(|answer| answer.view.member(&view.id));
-    if rows.any(|row| !row.slots.is_empty()) {
-        return Some(Why::Inconsistent("a node that leaves owns slots"));
-    }
-    moves(topology, view).then(|| Why::Migrating(node.name.clone()))
+    rows.any(|row| !row.slots.is_empty())
+        .then_some(Why::Inconsistent("a node that leaves owns slots"))
 }
 
 /// Whether somebody moves slots from it or to it.
@@ -70,7 +73,7 @@ pub(super) fn drained_shards(scene: Scene<'_>) -> Verdict {
         let Some(node) = staying.max_by_key(|node| !shard.is_primary(node)) else {
             continue;
         };
-        if let Some(why) = still_needed(topology, node) {
+        if let Some(why) = still_needed(topology, shard, node) {
             return Verdict::Hold(why);
         }
         let why = Why::ShardLeaving(shard.index);
