@@ -148,7 +148,7 @@ impl Writer {
             Action::ForceFailover(replica) => self.failover_force(world, replica).await?,
             Action::Failover(replica) => self.failover(world, replica).await?,
             Action::AdoptSlots { primary, slots } => {
-                self.adopt_slots(world, primary, slots).await?;
+                self.claim_slots(world, primary, slots).await?;
             }
             Action::BumpEpoch(primary) => self.bump_epoch(world, primary).await?,
             Action::Migrate(batch) => self.migrate(world, batch).await?,

@@ -87,7 +87,7 @@ impl Writer {
         sent.map_err(|source| failed("CLUSTER REPLICATE", replica, source))
     }
 
-    pub(super) async fn adopt_slots(
+    pub(super) async fn claim_slots(
         &self,
         world: &World,
         primary: &NodeName,
