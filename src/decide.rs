@@ -69,6 +69,7 @@ const PLANNED: &[Rung] = &[
     Rung::new("outdated nodes", update::outdated_nodes),
     Rung::new("excess replicas", cleanup::excess_replicas),
     Rung::new("orphan nodes", cleanup::orphan_nodes),
+    Rung::new("fading members", cleanup::fading_members),
 ];
 
 /// What is left to do for a formed cluster that passes through Creating.

@@ -280,6 +280,9 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
                 "node created"
             );
         }
+        Action::DeleteNode(node) if why.is_planned() => {
+            info!(cluster_name, namespace, %node, because, "node deleted");
+        }
         Action::DeleteNode(node) => {
             warn!(cluster_name, namespace, %node, because, "node deleted");
         }

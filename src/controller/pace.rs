@@ -33,6 +33,8 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 /// How long a watch may take to show a node of ours before it is looked for at its source.
 const UNSEEN_MAX: Duration = Duration::from_secs(1);
+/// A member that just died looks alive until its peers miss it.
+const NOTE_AFTER: Duration = Duration::from_secs(10);
 /// How often a wait that does not change is said again.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
@@ -56,6 +58,7 @@ pub(super) struct Rhythm {
     waiting_since: Option<Instant>,
     said_at: Option<Instant>,
     last_notes: Vec<Why>,
+    notes_since: Option<Instant>,
     noted_at: Option<Instant>,
     repeats: u32,
     failures: u32,
@@ -146,16 +149,20 @@ impl Rhythm {
         news || old
     }
 
-    /// Whether what a person should know is news, or old enough to be said again.
+    /// Whether what a person should know has lasted, and was not said for a minute.
     pub(super) fn worth_noting(&mut self, notes: &[Why], now: Instant) -> bool {
-        let old = self
-            .noted_at
-            .is_none_or(|noted| now.duration_since(noted) >= SAY_AGAIN);
-        let worth = !notes.is_empty() && (old || self.last_notes != notes);
+        if self.last_notes != notes {
+            self.last_notes = notes.to_vec();
+            self.notes_since = Some(now);
+            self.noted_at = None;
+        }
+        let past = |at: Option<Instant>, pause| at.is_none_or(|at| now.duration_since(at) >= pause);
+        let worth = !notes.is_empty()
+            && past(self.notes_since, NOTE_AFTER)
+            && past(self.noted_at, SAY_AGAIN);
         if worth {
             self.noted_at = Some(now);
         }
-        self.last_notes = notes.to_vec();
         worth
     }
 
@@ -184,6 +191,7 @@ impl Rhythm {
     pub(super) fn idled(&mut self) -> Duration {
         *self = Self {
             last_notes: std::mem::take(&mut self.last_notes),
+            notes_since: self.notes_since,
             noted_at: self.noted_at,
             ..Self::default()
         };
@@ -249,6 +257,7 @@ fn longest_wait(why: &Why) -> Duration {
         Why::Unschedulable { .. }
         | Why::PodWaiting { .. }
         | Why::PodStarting(_)
+        | Why::MemberUnclear(_)
         | Why::NodesLeaving(_) => WATCHED_MAX,
         Why::Deleting
         | Why::NothingLeft
@@ -260,7 +269,6 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NotMet { .. }
         | Why::Handshaking(_)
         | Why::StaleMember(_)
-        | Why::MemberUnclear(_)
         | Why::AwaitingElection { .. }
         | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
@@ -416,6 +424,18 @@ mod tests {
         });
         assert_eq!(rhythm.failed(&refused, now), BACK_OFF_MAX);
         assert_eq!(rhythm.pause_left(now), BACK_OFF_MAX);
+    }
+
+    #[test]
+    fn what_lasts_is_noted_once_a_minute() {
+        let (mut rhythm, start) = (Rhythm::default(), Instant::now());
+        let notes = [Why::ForeignMember(crate::model::name::ValkeyId::new("z"))];
+        let mut said = |after: u64| rhythm.worth_noting(&notes, start + Duration::from_secs(after));
+        assert_eq!(
+            [0, 9, 10, 11, 69, 70].map(&mut said),
+            [false, false, true, false, false, true]
+        );
+        assert!(!rhythm.worth_noting(&[], start));
     }
 
     #[test]

@@ -72,3 +72,12 @@ pub(super) fn orphan_nodes(scene: Scene<'_>) -> Verdict {
         None => Verdict::Pass,
     }
 }
+
+/// Somebody without a node, who may just have died: looked at again before long.
+pub(super) fn fading_members(scene: Scene<'_>) -> Verdict {
+    let mut strangers = scene.topology.strangers.values();
+    match strangers.find(|stranger| stranger.slots.is_empty()) {
+        Some(stranger) => Verdict::Hold(Why::MemberUnclear(stranger.id.clone())),
+        None => Verdict::Pass,
+    }
+}

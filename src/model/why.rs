@@ -260,6 +260,20 @@ impl Why {
     }
 }
 
+impl Why {
+    /// Whether a node that goes for it is one that was to go.
+    #[must_use]
+    pub fn is_planned(&self) -> bool {
+        matches!(
+            self,
+            Self::Outdated(_)
+                | Self::JoinOutdated(_)
+                | Self::ShardLeaving(_)
+                | Self::ShardLarge { .. }
+        )
+    }
+}
+
 impl fmt::Display for Why {
     #[expect(clippy::too_many_lines, reason = "one sentence a variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
