@@ -78,6 +78,17 @@ pub enum Error {
     Menu,
 }
 
+impl Error {
+    /// What a Valkey process had against a command, in its words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Command { source, .. } => source.refusal(),
+            Self::Write { .. } | Self::Encode { .. } | Self::Unknown { .. } | Self::Menu => None,
+        }
+    }
+}
+
 impl Writer {
     /// Writes through one client and one connector.
     #[must_use]

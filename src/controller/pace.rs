@@ -253,6 +253,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::PodForeign(_)
         | Why::ConfigMapForeign(_)
         | Why::DrainTooLarge { .. }
+        | Why::AclRefused(_)
         | Why::Inconsistent(_) => PERSON_MAX,
         Why::Unschedulable { .. }
         | Why::PodWaiting { .. }
@@ -296,6 +297,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::Survivor(_)
         | Why::JoinOutdated(_)
         | Why::Joined(_)
+        | Why::NotKnownByAll(_)
         | Why::ShardLeaving(_)
         | Why::ShardsFew { .. }
         | Why::Unbalanced { .. }

@@ -425,6 +425,20 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
             to: replica.clone(),
         }];
     }
+    if let Why::NotKnownByAll(newcomer) = why {
+        let Some((_, view)) = views.iter().find(|(node, _)| node.name == *newcomer) else {
+            return Vec::new();
+        };
+        let others = views
+            .iter()
+            .filter(|(_, other)| other.member(&view.id).is_none());
+        return others
+            .map(|(other, _)| Nudge {
+                from: newcomer.clone(),
+                to: other.name.clone(),
+            })
+            .collect();
+    }
     let differs = |teller: &NodeView, other: &NodeView| {
         let row = other.member(&teller.id);
         let slots = teller.own_slots();

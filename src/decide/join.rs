@@ -35,7 +35,26 @@ pub(super) fn replica(topology: &Topology<'_>, primary: Answer<'_>, node: &NodeF
     if !answer.is_linked() {
         return Verdict::Hold(Why::NotLinked(node.name.clone()));
     }
+    if !is_known_by_all(topology, answer) {
+        return Verdict::Hold(Why::NotKnownByAll(node.name.clone()));
+    }
     counted(node)
+}
+
+/// Whether every member knows a newcomer for what it is. One that does not gives it no vote, so that
+/// a failover would time out, and sends no client to it.
+pub(super) fn is_known_by_all(topology: &Topology<'_>, newcomer: Answer<'_>) -> bool {
+    let joining = |answer: &Answer<'_>| answer.node.spec.lifecycle == Lifecycle::Joining;
+    let members = topology.answers.iter().filter(|answer| {
+        let own = answer.node.name == newcomer.node.name;
+        !own && !joining(answer) && !answer.node.is_departing()
+    });
+    let mut rows = members.map(|answer| answer.view.member(&newcomer.view.id));
+    rows.all(|row| {
+        row.is_some_and(|row| {
+            !row.flags.handshake && row.primary.as_ref() == newcomer.view.primary()
+        })
+    })
 }
 
 /// Introduced to the others through a member that knows them.

@@ -87,6 +87,7 @@ fn world(words: &str) -> (World, Desired) {
         },
         nodes: facts,
         strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     (

@@ -373,6 +373,9 @@ fn build(scene: Scene<'_>, shard: &Shard<'_>) -> Verdict {
         Verdict::Pass => {}
         verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => return verdict,
     }
+    if !join::is_known_by_all(topology, primary) {
+        return Verdict::Hold(Why::NotKnownByAll(primary.node.name.clone()));
+    }
     if !primary.view.cluster_ok {
         return Verdict::Hold(Why::StateNotOk(primary.node.name.clone()));
     }

@@ -2,6 +2,7 @@
 //! primary hands over once before it goes too. Never takes a node away before its successor is there.
 
 use crate::api::node::JoinType;
+use crate::decide::join;
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Verdict};
@@ -20,9 +21,11 @@ pub(super) fn outdated_nodes(scene: Scene<'_>) -> Verdict {
     let shards = scene.topology.shards.values();
     let behind = shards.filter(|shard| shard.staying().any(|node| outdated.is(node)));
     let next = behind.min_by_key(|shard| (shard.staying().count() <= want, shard.index));
-    match next {
-        Some(shard) => roll(scene.topology, shard, &outdated, want),
-        None => Verdict::Pass,
+    match (next, &scene.world.acl_refusal) {
+        // A new pod would not start with the file, and old ones keep their rules only while they run.
+        (Some(_), Some(refusal)) => Verdict::Hold(Why::AclRefused(refusal.clone())),
+        (Some(shard), None) => roll(scene.topology, shard, &outdated, want),
+        (None, _) => Verdict::Pass,
     }
 }
 
@@ -68,7 +71,10 @@ fn hand_over(topology: &Topology<'_>, primary: Answer<'_>, outdated: &Outdated<'
     if arriving || primary.view.exports().next().is_some() {
         return Verdict::Hold(Why::Migrating(name));
     }
-    let fresh = |heir: &Answer<'_>| !outdated.is(heir.node) && !heir.node.is_departing();
+    let fresh = |heir: &Answer<'_>| {
+        let elected = join::is_known_by_all(topology, *heir);
+        elected && !outdated.is(heir.node) && !heir.node.is_departing()
+    };
     let written = primary.view.offset();
     let near = |heir: &Answer<'_>| written.saturating_sub(heir.view.offset()) <= LAG_BYTES_MAX;
     let heirs = topology.linked_replicas(primary).filter(fresh).filter(near);

@@ -497,14 +497,14 @@ fn pod_ip(node: &NodeFacts) -> Option<IpAddr> {
 
 /// A container that was seen to end is dead at once if a replica of ours names it; where nobody does,
 /// its address may have passed to a stranger that lives. A pod that vanished was not seen to end, so
-/// its peers have to miss it too.
+/// its replicas have to have lost it, or all its peers to miss it.
 fn fate(stranger: &Stranger<'_>, place: Place<'_>) -> Fate {
     let failing = stranger.rows.iter().all(|row| row.flags.failing());
     let cut_off = stranger.rows.iter().all(|row| !row.connected);
     match place {
         Place::Ended(_) | Place::Another if !stranger.heirs.is_empty() => Fate::Dead,
         Place::Ended(_) | Place::Another if failing || cut_off => Fate::Dead,
-        Place::Nobody if failing => Fate::Dead,
+        Place::Nobody if failing || has_hung_up(stranger) => Fate::Dead,
         Place::Silent(node) if failing => {
             let long = stranger.silent_seconds() >= SILENT_SECONDS_MAX;
             if long && host(node) == Host::NotReady {
@@ -515,6 +515,14 @@ fn fate(stranger: &Stranger<'_>, place: Place<'_>) -> Fate {
         }
         Place::Another | Place::Silent(_) | Place::Ended(_) | Place::Nobody => Fate::Heard,
     }
+}
+
+/// Whether it had replicas and none is connected to it. A cut does not end a connection for a minute,
+/// the end of a process does at once.
+fn has_hung_up(stranger: &Stranger<'_>) -> bool {
+    let mut heirs = stranger.heirs.iter();
+    !stranger.heirs.is_empty()
+        && heirs.all(|heir| matches!(heir.view.role, Role::Replica { linked: false, .. }))
 }
 
 fn host(node: &NodeFacts) -> Host {

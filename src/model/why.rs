@@ -193,6 +193,8 @@ pub enum Why {
     JoinOutdated(NodeName),
     /// A joining node with a finished sync.
     Joined(NodeName),
+    /// A newcomer that not every member knows for what it is.
+    NotKnownByAll(NodeName),
     /// A shard that is not wanted any more and owns no slot.
     ShardLeaving(ShardIndex),
     /// There are fewer shards than asked for.
@@ -231,6 +233,8 @@ pub enum Why {
     TargetUnready(NodeName),
     /// A node that is not what the spec asks for.
     Outdated(NodeName),
+    /// A node refuses the ACL file that a new one would have to start with.
+    AclRefused(String),
     /// No up-to-date replica is near enough to its primary.
     Lagging(NodeName),
     /// A failover is under way.
@@ -402,6 +406,9 @@ impl fmt::Display for Why {
                 "{node} was still joining when what it is made of changed"
             ),
             Self::Joined(node) => write!(f, "{node} has all that its shard has"),
+            Self::NotKnownByAll(node) => {
+                write!(f, "not every member knows {node} for what it is yet")
+            }
             Self::ShardLeaving(shard) => {
                 write!(f, "shard {shard} is not wanted any more and owns no slot")
             }
@@ -425,6 +432,12 @@ impl fmt::Display for Why {
             ),
             Self::TargetUnready(node) => write!(f, "{node} is not ready to be given slots"),
             Self::Outdated(node) => write!(f, "{node} is outdated"),
+            Self::AclRefused(refusal) => {
+                write!(
+                    f,
+                    "a roll waits for an ACL file that nodes accept: {refusal}"
+                )
+            }
             Self::Lagging(primary) => write!(
                 f,
                 "no up-to-date replica of {primary} is near enough to take its place"

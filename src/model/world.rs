@@ -28,6 +28,8 @@ pub struct World {
     pub nodes: BTreeMap<NodeName, NodeFacts>,
     /// Pods of the cluster that outlive their `ValkeyNode`, as nodes that are being deleted.
     pub strays: BTreeMap<NodeName, NodeFacts>,
+    /// What a node had against the ACL file when it was last told to read it.
+    pub acl_refusal: Option<String>,
     /// What a cluster gets that names no `zoneSpread`.
     pub default_zone_spread: ZoneSpread,
 }

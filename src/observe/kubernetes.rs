@@ -59,6 +59,7 @@ pub(super) async fn world(
     );
     let Some(cluster) = cluster? else {
         reader.kept_secrets().remove(key);
+        reader.acl_refusals().remove(key);
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
@@ -79,6 +80,7 @@ pub(super) async fn world(
         menu: menu(reader),
         kept,
         strays: strays(stores, &nodes, &pods),
+        acl_refusal: reader.acl_refusals().get(key).cloned(),
         nodes: all_nodes(stores, &cluster, &nodes, &pods)?,
         default_zone_spread: reader.default_zone_spread,
         cluster,

@@ -59,6 +59,7 @@ fn world(parts: &Value) -> World {
         },
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::Required,
     }
 }

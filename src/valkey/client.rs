@@ -88,10 +88,17 @@ pub enum Error {
 impl Error {
     /// Whether Valkey itself refused, in words that begin like this.
     pub(super) fn refused_with(&self, words: &str) -> bool {
+        self.refusal()
+            .is_some_and(|refusal| refusal.starts_with(words))
+    }
+
+    /// What Valkey had against a command, in its words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
         match self {
-            Self::Refused { refusal, .. } => refusal.starts_with(words),
+            Self::Refused { refusal, .. } => Some(refusal),
             Self::Connect { .. } | Self::Login { .. } | Self::Call { .. } | Self::Reply { .. } => {
-                false
+                None
             }
         }
     }

@@ -128,6 +128,7 @@ fn world() -> (World, Desired) {
         },
         nodes: BTreeMap::from([(node.name.clone(), node)]),
         strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     let image = Sourced {

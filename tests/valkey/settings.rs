@@ -77,6 +77,7 @@ pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
         },
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     resolve::desired(&world).menu.unwrap()

@@ -481,6 +481,7 @@ fn without_a_quorum_the_furthest_replica_takes_over() {
             "take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"
         ],
     );
+    check("1x1: a=0/1(vanished,unnoticed) b<a", expect!["take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"]);
     check(
         "1x1: a=0/1(vanished) b<a",
         expect![
@@ -511,10 +512,6 @@ fn nobody_takes_over_from_whom_might_serve_elsewhere() {
     check(
         "1x1: a=0/1(hung=8,machine=lost) b<a",
         expect!["hold: the primary of shard 0 does not answer and is not proven dead"],
-    );
-    check(
-        "1x1: a=0/1(vanished,unnoticed) b<a",
-        expect!["take DeleteNode(a): node a is dead: its pod is gone"],
     );
     check(
         "1x1: a=0/1(mute) b<a",
@@ -1179,6 +1176,43 @@ fn without_replicas_the_successor_has_the_data_before_the_primary_goes() {
         expect!["take DeleteNode(a): a is outdated"],
     );
     check("1x0: x=0/1", expect!["pass"]);
+}
+
+#[test]
+fn a_roll_waits_for_an_acl_file_that_nodes_accept() {
+    let (mut world, desired) = world("1x0: a=0/1(old)");
+    world.acl_refusal = Some("ERR unknown command".into());
+    assert_eq!(
+        told(&decide(&world, &desired)),
+        "hold: a roll waits for an ACL file that nodes accept: ERR unknown command"
+    );
+}
+
+#[test]
+fn a_newcomer_counts_once_every_member_knows_it() {
+    let unknown = |text: &str, newcomer: &str| {
+        let (mut world, desired) = world(text);
+        let node = world.nodes.get_mut(&NodeName::new("c")).unwrap();
+        let Sighting::Answered(view) = &mut node.sighting else {
+            panic!("c answers")
+        };
+        view.members.retain(|row| row.id != id(newcomer));
+        told(&decide(&world, &desired))
+    };
+    let expected = "hold: not every member knows x for what it is yet\nnudge x -> c";
+    assert_eq!(
+        unknown("2x0: a=0/2 x<a(joining=replica) | c=1/2", "x"),
+        expected
+    );
+    assert_eq!(
+        unknown("3x0: a=0/2 | c=1/2 | x(joining=shard)", "x"),
+        expected
+    );
+    // It would get no vote.
+    assert_eq!(
+        unknown("2x0: a=0/2(old) x<a | c=1/2", "x"),
+        "hold: not every member knows x for what it is yet\nnudge x -> c"
+    );
 }
 
 #[test]
