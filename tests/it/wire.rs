@@ -11,7 +11,7 @@ use kube::client::Body;
 use operator::act::upkeep::Upkeep;
 use operator::act::{CHANCE_BYTES, Writer};
 use operator::api::cluster::{ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
-use operator::api::node::{Lifecycle, ValkeyNodeSpec};
+use operator::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use operator::model::decision::{Action, Decision, NodeAction, Verdict};
 use operator::model::desired::{Desired, PodPolicy, Resolved, Shape, Sourced};
 use operator::model::name::{ClusterRef, ConfigName, NodeName, ShardIndex, Uid};
@@ -179,7 +179,7 @@ fn node() -> NodeFacts {
         deleting: false,
         finalizer: true,
         stamp: Some(Uid::new("uid-pod")),
-        join: None,
+        join: Some(JoinType::Shard),
         settings_digest: None,
         config_map: Keeping::Ours(()),
         pod: PodSighting::Present(pod),
@@ -239,6 +239,12 @@ async fn the_cluster_is_written_in_single_steps() {
             {"status":{"message":null,"state":"Active","targetSpec":null}}"#]],
     )
     .await;
+    check(Action::CompleteJoin(NodeName::new("c-1a2b3")), expect![[r#"
+        PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeynodes/c-1a2b3?&fieldManager=valkey-operator
+        {"metadata":{"labels":{"valkey.gomomento.com/join-type":null},"uid":"uid-node"},"spec":{"lifecycle":"Active"}}"#]]).await;
+    check(Action::Leave(NodeName::new("c-1a2b3")), expect![[r#"
+        PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeynodes/c-1a2b3?&fieldManager=valkey-operator
+        {"metadata":{"uid":"uid-node"},"spec":{"lifecycle":"Leaving"}}"#]]).await;
     check(Action::ReleaseCluster, expect![[r#"
         GET /api/v1/namespaces/ns/secrets/c-operator-auth
         null

@@ -481,7 +481,12 @@ fn without_a_quorum_the_furthest_replica_takes_over() {
             "take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"
         ],
     );
-    check("1x1: a=0/1(vanished,unnoticed) b<a", expect!["take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"]);
+    check(
+        "1x1: a=0/1(vanished,unnoticed) b<a",
+        expect![
+            "take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"
+        ],
+    );
     check(
         "1x1: a=0/1(vanished) b<a",
         expect![
