@@ -280,6 +280,10 @@ pub(super) fn departed_members(scene: Scene<'_>) -> Verdict {
         }
     }
     for node in scene.world.nodes.values() {
+        if is_forgotten(topology, node) {
+            let why = Why::Hung(node.name.clone());
+            return Verdict::Take(Action::DeleteNode(node.name.clone()), why);
+        }
         if node.is_dead() && !node.deleting && node.view().is_none() && !is_listed(topology, node) {
             return Verdict::Take(Action::DeleteNode(node.name.clone()), ended_because(node));
         }
@@ -296,26 +300,34 @@ pub(super) fn departed_members(scene: Scene<'_>) -> Verdict {
 /// Dead, owning nothing in any view, and named by no replica: peers that have forgotten a primary
 /// cannot elect its replica, so that one has to be attached elsewhere first.
 fn is_forgettable(stranger: &Stranger<'_>) -> bool {
-    // A node that only hangs may wake; one that is given up anyway may not come back as a member.
-    let given_up = stranger.node.is_none_or(|node| node.deleting);
-    let dead = match stranger.fate {
-        Fate::Dead => true,
-        Fate::Failing => given_up,
-        Fate::Heard => false,
-    };
-    dead && stranger.heirs.is_empty() && stranger.rows.iter().all(|row| row.slots.is_empty())
+    // A node that is only silent may wake: it is given up first, or its peers would not know it.
+    let given_up = |node: &NodeFacts| node.deleting || node.is_dead();
+    let gone = stranger.fate != Fate::Heard && stranger.node.is_none_or(given_up);
+    gone && stranger.heirs.is_empty() && stranger.rows.iter().all(|row| row.slots.is_empty())
 }
 
 /// Silent to us and to a peer for a minute, and no last copy.
 fn hung<'a>(stranger: &Stranger<'a>) -> Option<&'a NodeFacts> {
     let node = stranger.node?;
     let owns = !stranger.slots.is_empty();
-    let hung = stranger.fate == Fate::Failing
+    let hung = stranger.fate != Fate::Heard
         && is_silent(node)
         && !node.is_departing()
+        && !node.is_dead()
         && stranger.silent_seconds() >= SILENT_SECONDS_MAX
         && (!owns || stranger.heir().is_some());
     hung.then_some(node)
+}
+
+/// A full member once, silent now, and nobody lists it any more.
+fn is_forgotten(topology: &Topology<'_>, node: &NodeFacts) -> bool {
+    let serving = |answer: &Answer<'_>| answer.view.slots_assigned == SLOT_COUNT;
+    is_silent(node)
+        && !node.is_departing()
+        && !node.is_dead()
+        && node.spec.lifecycle == Lifecycle::Active
+        && !is_listed(topology, node)
+        && topology.answers.iter().any(serving)
 }
 
 fn is_listed(topology: &Topology<'_>, node: &NodeFacts) -> bool {

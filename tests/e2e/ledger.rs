@@ -256,8 +256,6 @@ impl Client {
                 lock(&self.seeds).extend(addresses.filter(|address| !address.is_empty()));
                 return Ok(seed);
             }
-            // Somebody else may be told of it again.
-            lock(&self.seeds).remove(&seed);
         }
         Err("nobody answers".to_owned())
     }
@@ -269,7 +267,10 @@ impl Client {
             Ok(Reply::Nothing) => Ok(None),
             Ok(Reply::Refusal(told)) => Err(told),
             Err(error) => {
+                // As good clients do: nothing more is asked there before somebody points there again.
                 self.links.remove(address);
+                self.homes.retain(|_, home| home != address);
+                lock(&self.seeds).remove(address);
                 Err(format!("{address}: {error}"))
             }
         }

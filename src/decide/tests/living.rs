@@ -572,6 +572,26 @@ fn a_hung_process_is_given_up_after_a_minute_unless_it_is_the_last_copy() {
         "3x1: a=0/3 b<a(mute) | c=1/3 d<c | e=2/3 f<e",
         expect!["hold: node b does not answer: connection refused"],
     );
+    check(
+        "3x1: a=0/3 b<a(hung=61,machine=lost) | c=1/3 d<c | e=2/3 f<e",
+        expect!["take DeleteNode(b): b has been silent to the operator and to its peers for a minute"],
+    );
+    check(
+        "3x1: a=0/3 b<a(hung=59,machine=lost) | c=1/3 d<c | e=2/3 f<e",
+        expect!["hold: node b does not answer: connection refused"],
+    );
+    check(
+        "3x1: a=0/3 b<a(hung=61,deleting) x<a | c=1/3 d<c | e=2/3 f<e",
+        expect!["take Forget(id-b): member id-b is dead and not needed any more"],
+    );
+    check(
+        "3x1: a=0/3 b(mute,blind) | c=1/3 d<c | e=2/3 f<e",
+        expect!["take DeleteNode(b): b has been silent to the operator and to its peers for a minute"],
+    );
+    check(
+        "3x1: a=0/3 b(mute,blind,joining=replica) | c=1/3 d<c | e=2/3 f<e",
+        expect!["hold: node b does not answer: connection refused"],
+    );
     // The waker: superseded, and still silent.
     check(
         "3x1: a(hung=20) b=0/3 | c=1/3 d<c | e=2/3 f<e",
