@@ -1,6 +1,6 @@
 # The verbs of this project. A fresh machine needs Rust, Go, make and root; `setup` installs the
 # few Debian packages besides.
-.PHONY: demo shell down test check e2e bless image bench setup
+.PHONY: demo shell down test sim mutants check e2e bless image bench setup
 TESTBED = cargo run --quiet --example testbed --
 
 demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
@@ -17,7 +17,14 @@ down: ## end the demo without a trace
 test: setup ## every test, the slow ones too
 	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
 	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
-	$(TESTBED) prepare && cargo test --lib --bins --test it --test valkey && SLOW=1 cargo test --test e2e
+	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture \
+	  && cargo test --test valkey && SLOW=1 cargo test --test e2e
+
+sim: setup ## the simulator alone; SEEDS=n for so many, RUN=12:3x1:0,4 to be told one run
+	SEEDS=$(SEEDS) RUN=$(RUN) cargo test --test sim $(if $(RUN),replay) -- --nocapture
+
+mutants: setup ## a test of the tests: known bugs put back, one by one
+	cargo run --example mutants
 
 check: setup ## what a change must pass before it is merged
 	cargo fmt --check && cargo clippy --all-targets -- -D warnings && cargo test && cargo doc --no-deps

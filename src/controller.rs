@@ -85,6 +85,10 @@ pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool
     );
 }
 
+/// After which a request to the API server counts as unanswered: a client without such a limit lets
+/// one lost connection hold up its cluster for minutes. A healthy server takes a tenth of a second.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What every tick is given.
 struct Context<K> {
     reader: Reader,

@@ -3,9 +3,10 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kube::Client;
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
 use operator::controller::{self, Ground};
 use operator::model::chain;
 use operator::settings::Settings;
@@ -13,10 +14,14 @@ use operator::telemetry;
 use operator::valkey::client::Connector;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tower::timeout::TimeoutLayer;
 use tracing::{error, info};
 
 /// The port that the contract forces on every node.
 const VALKEY_PORT: u16 = 6379;
+
+/// The API server sends a bookmark about every minute on a watch where nothing happens.
+const WATCH_SILENCE_MAX: Duration = Duration::from_secs(90);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -54,7 +59,7 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
         .install_default()
         .map_err(|_| "a crypto provider is installed already")?;
     let stop = stop_on_signal()?;
-    let client = Client::try_default().await?;
+    let client = client().await?;
     let clock = || {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -70,6 +75,16 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
     controller::run(ground, &settings, stop).await;
     info!("stopped");
     Ok(())
+}
+
+/// A client that notices a server which is gone without a word.
+async fn client() -> Result<Client, Box<dyn std::error::Error>> {
+    let mut config = Config::infer().await?;
+    config.connect_timeout = Some(controller::REQUEST_TIMEOUT);
+    config.read_timeout = Some(WATCH_SILENCE_MAX);
+    let builder = ClientBuilder::try_from(config)?;
+    let deadline = TimeoutLayer::new(controller::REQUEST_TIMEOUT);
+    Ok(builder.with_layer(&deadline).build())
 }
 
 /// A flag that SIGTERM and SIGINT raise: ticks under way end, no new one starts.

@@ -72,7 +72,11 @@ async fn reconcile(
         name: cluster.name_any(),
     };
     let deleting = cluster.metadata.deletion_timestamp.is_some();
-    Ok(context.guarded(&key, deleting, tick(&context, &key)).await)
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    debug!(cluster_name, namespace, "tick begins");
+    let next = context.guarded(&key, deleting, tick(&context, &key)).await;
+    debug!(cluster_name, namespace, ?next, "tick ends");
+    Ok(next)
 }
 
 /// What one look leads to.

@@ -265,6 +265,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NotYetOurs
         | Why::NoSnapshot
         | Why::ShardShort { .. }
+        | Why::ShardOver { .. }
         | Why::NodeDied { .. }
         | Why::Silent { .. }
         | Why::NotMet { .. }

@@ -108,6 +108,30 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
+/// A node too many, as two operators at once may make one, goes before it is taken into anything.
+pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
+    let shape = scene.desired.shape;
+    for index in 0..shape.shards {
+        let shard = ShardIndex(index);
+        let nodes: Vec<&NodeFacts> = live(scene.world)
+            .filter(|node| shard_of(node) == shard)
+            .collect();
+        let (have, want) = (nodes.len(), shape.nodes_per_shard());
+        let idle = |node: &&NodeFacts| node.view().is_none_or(|view| view.own_slots().is_empty());
+        let last = nodes.into_iter().rev().find(idle);
+        if let Some(node) = last
+            && u32::try_from(have).is_ok_and(|have| have > want)
+        {
+            let node = node.name.clone();
+            return Verdict::Take(
+                Action::DeleteNode(node),
+                Why::ShardOver { shard, have, want },
+            );
+        }
+    }
+    Verdict::Pass
+}
+
 /// One node a tick, for the shard that has the fewest.
 pub(super) fn missing_nodes(scene: Scene<'_>) -> Verdict {
     let shape = scene.desired.shape;

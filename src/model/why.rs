@@ -43,6 +43,15 @@ pub enum Why {
         /// How many it should have.
         want: u32,
     },
+    /// A shard has more nodes than its target.
+    ShardOver {
+        /// Which.
+        shard: ShardIndex,
+        /// How many it has.
+        have: usize,
+        /// How many it should have.
+        want: u32,
+    },
     /// A node's pod ended or vanished before the cluster was formed.
     NodeDied {
         /// Which.
@@ -300,6 +309,9 @@ impl fmt::Display for Why {
             Self::NoSnapshot => f.write_str("the spec is not captured yet"),
             Self::ShardShort { shard, have, want } => {
                 write!(f, "shard {shard} has {have} of {want} nodes")
+            }
+            Self::ShardOver { shard, have, want } => {
+                write!(f, "shard {shard} has {have} nodes, {want} are asked for")
             }
             Self::NodeDied { node, detail } => {
                 write!(

@@ -6,15 +6,19 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, PartialObjectMeta};
-use kube::runtime::reflector::Store;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
 use tracing::warn;
 
 use crate::api::cluster::ValkeyCluster;
@@ -28,6 +32,8 @@ use crate::observe::lean::{LeanConfigMap, LeanHost, LeanPod};
 
 /// Objects a page when a kind is listed: a page is the largest piece of JSON held at once.
 const PAGE_SIZE: u32 = 50;
+/// Every kind is listed anew so often: an event that an API server lost is missed for no longer.
+const RELIST: Duration = Duration::from_mins(10);
 /// After a watch failed.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 /// After it failed again and again: eight requests in as long are no load for an API server, and a
@@ -153,15 +159,27 @@ where
     K::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
 {
     let (store, writer) = reflector::store();
-    let api: Api<K> = Api::all(client.clone());
-    let events = watcher(api, config.page_size(PAGE_SIZE))
-        .backoff(ResetTimerBackoff::new(Retry::default(), RETRY_RESET))
-        .modify(|object| object.managed_fields_mut().clear())
-        .reflect(writer);
+    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+    let (kept, known) = (store.clone(), store.clone());
+    let config = config.page_size(PAGE_SIZE);
+    let events =
+        stream::repeat_with(move || watcher(api.clone(), config.clone()).take_until(sleep(RELIST)))
+            .flatten()
+            .backoff(ResetTimerBackoff::new(Retry::default(), RETRY_RESET))
+            .filter_map(move |event| {
+                let readable = event.map(|event| readable(&kept, event)).transpose();
+                std::future::ready(readable)
+            })
+            .modify(|object| object.managed_fields_mut().clear())
+            .reflect(writer);
     tokio::spawn(events.for_each(move |event| {
         match event {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                changed(&object);
+            Ok(Event::Apply(object) | Event::Delete(object)) => changed(&object),
+            Ok(Event::InitApply(object)) => {
+                // The store is as it was until the whole list is there.
+                if !has(&known, &object) {
+                    changed(&object);
+                }
             }
             Ok(Event::Init | Event::InitDone) => {}
             Err(error) => {
@@ -176,6 +194,58 @@ where
         std::future::ready(())
     }));
     store
+}
+
+/// Whether a store has this very version of an object.
+fn has<K>(store: &Store<K>, object: &K) -> bool
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let known = store.get(&ObjectRef::from_obj(object));
+    known.is_some_and(|known| known.resource_version() == object.resource_version())
+}
+
+/// An object that this release cannot read, because its kind was edited by hand or is another
+/// release's, is as good as absent until it can be: it must not keep the others from being read.
+fn readable<K>(store: &Store<K>, event: Event<DeserializeGuard<K>>) -> Option<Event<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let read = |guard: DeserializeGuard<K>| guard.0.map_err(|invalid| gone(store, invalid));
+    match event {
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+        Event::InitApply(guard) => read(guard).ok().map(Event::InitApply),
+        Event::Apply(guard) => {
+            read(guard).map_or_else(|gone| gone, |read| Some(Event::Apply(read)))
+        }
+        Event::Delete(guard) => {
+            read(guard).map_or_else(|gone| gone, |read| Some(Event::Delete(read)))
+        }
+    }
+}
+
+/// Says what cannot be read; the end of what it was when it still could.
+fn gone<K>(store: &Store<K>, invalid: InvalidObject) -> Option<Event<K>>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone,
+{
+    let (name, namespace) = (invalid.metadata.name?, invalid.metadata.namespace);
+    warn!(
+        kind = %K::kind(&K::DynamicType::default()),
+        name,
+        namespace,
+        error = invalid.error,
+        "an object cannot be read and is taken for absent"
+    );
+    let mut reference = ObjectRef::new(&name);
+    reference.namespace = namespace;
+    store
+        .get(&reference)
+        .map(|known| Event::Delete(K::clone(&known)))
 }
 
 /// Pauses that double. Without chance: the few watches of one process are no crowd.

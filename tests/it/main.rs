@@ -9,5 +9,6 @@
 )]
 
 mod artifacts;
+mod mutants;
 mod tidy;
 mod wire;

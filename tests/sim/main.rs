@@ -8,9 +8,28 @@
     reason = "a panic is how a test fails"
 )]
 
+mod acts;
 #[path = "../checker/lib.rs"]
 mod checker;
+mod coverage;
+mod crash;
+mod end;
+mod forms;
 #[path = "kube/lib.rs"]
 mod kube;
+mod log;
+mod operators;
+mod pipes;
+mod plan;
+mod pods;
+mod record;
+mod run;
+mod shrink;
+mod stale;
+mod suite;
+mod swarm;
+mod truth;
 #[path = "valkey/lib.rs"]
 mod valkey;
+mod wish;
+mod world;

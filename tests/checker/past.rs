@@ -1,0 +1,324 @@
+//! What the checker remembers of a run for more than one family of rules. Never judges.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use super::Rules;
+use super::evidence::Actor;
+use super::evidence::Fault;
+use super::evidence::Goal;
+use super::evidence::Hits;
+use super::evidence::Life;
+use super::evidence::Millis;
+use super::evidence::Name;
+use super::evidence::Step;
+use super::evidence::What;
+use super::evidence::Write;
+use super::scene::Body as _;
+use super::scene::INSTANCE;
+use super::scene::SHARD_INDEX;
+use super::scene::Scene;
+use super::slots::Slots;
+
+/// Something that was broken on purpose, or by a hand.
+pub(super) struct Felt {
+    /// When.
+    pub(super) at: Millis,
+    /// The pods that it hit, by uid, each with the slots of its shard, then.
+    pub(super) pods: BTreeMap<String, Slots>,
+    /// It may have hit anything.
+    pub(super) everything: bool,
+}
+
+impl Felt {
+    /// Whether it hit the shard of a slot.
+    pub(super) fn reaches(&self, slot: u16) -> bool {
+        self.everything || self.pods.values().any(|slots| slots.has(slot))
+    }
+}
+
+/// A shard, by its cluster and the index that its nodes are scheduled for.
+pub(super) type Shard = (Name, u64);
+
+/// The memory.
+pub(super) struct Past {
+    /// What the rules are read with.
+    pub(super) rules: Rules,
+    /// When the step under judgement happened.
+    pub(super) at: Millis,
+    /// The truth just before it.
+    pub(super) scene: Scene,
+    /// That truth came with this step.
+    pub(super) fresh: bool,
+    /// When the tick under way began, by operator and cluster.
+    ticks: BTreeMap<(u32, Name), Millis>,
+    /// Since when a process has been in its state of life, by pod.
+    lives: BTreeMap<String, (Life, Millis)>,
+    /// When a process was seen first, by pod.
+    first_seen: BTreeMap<String, Millis>,
+    /// When a node was last seen with a pod stamped on it, by pod.
+    stamped: BTreeMap<String, Millis>,
+    /// The shard of each pod that was ever seen.
+    shards: BTreeMap<String, Shard>,
+    /// The uid of each cluster and node that was ever seen.
+    pub(super) uids: BTreeSet<String>,
+    /// All that can cost data or a role.
+    pub(super) felt: Vec<Felt>,
+    /// The ids of the faults since all was last whole.
+    pub(super) troubles: BTreeSet<String>,
+    /// When something was last broken or mended.
+    pub(super) trouble_at: Millis,
+    /// When a person last edited each cluster's spec.
+    edits: BTreeMap<Name, Millis>,
+    /// When a person last edited the menu.
+    menu_edit: Millis,
+    /// What must come about, and since when.
+    pub(super) stable: Option<(Goal, Millis)>,
+    /// There is nothing to do.
+    pub(super) calm: bool,
+}
+
+impl Past {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            at: 0,
+            scene: Scene::default(),
+            fresh: false,
+            ticks: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            first_seen: BTreeMap::new(),
+            stamped: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            uids: BTreeSet::new(),
+            felt: Vec::new(),
+            troubles: BTreeSet::new(),
+            trouble_at: 0,
+            edits: BTreeMap::new(),
+            menu_edit: 0,
+            stable: None,
+            calm: false,
+        }
+    }
+
+    /// Takes a step in, before it is judged.
+    pub(super) fn note(&mut self, step: &Step) {
+        self.at = step.at;
+        self.fresh = step.truth.is_some();
+        if let Some(truth) = &step.truth {
+            self.scene = Scene(truth.clone());
+            self.look();
+        }
+        match (&step.what, step.by) {
+            (What::Tick(cluster), Actor::Operator(number)) => {
+                self.ticks.insert((number, cluster.clone()), step.at);
+            }
+            (What::Fault(fault), _) => self.broken(fault),
+            (What::Healed, _) => {
+                self.troubles.clear();
+                self.trouble_at = step.at;
+            }
+            (What::Stable(goal), _) => self.stable = Some((*goal, step.at)),
+            (What::Calm, _) => self.calm = true,
+            (What::Write(write), Actor::User | Actor::Saboteur) => self.touched(write),
+            (What::Command(command), Actor::User | Actor::Saboteur)
+                if command.changes_topology() =>
+            {
+                let pods = command.pod.iter().cloned().collect();
+                self.hit(pods, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&mut self) {
+        let Self { scene, at, .. } = self;
+        for process in &scene.0.processes {
+            if !self.first_seen.contains_key(&process.pod) {
+                self.first_seen.insert(process.pod.clone(), *at);
+            }
+            match self.lives.get_mut(&process.pod) {
+                Some((life, _)) if *life == process.life => {}
+                Some(known) => *known = (process.life, *at),
+                None => {
+                    self.lives.insert(process.pod.clone(), (process.life, *at));
+                }
+            }
+        }
+        for object in &scene.0.objects {
+            match object.kind.as_str() {
+                "ValkeyNode" => {
+                    remember(&mut self.uids, object.uid());
+                    let pod = object.annotation(super::scene::STAMP);
+                    match self.stamped.get_mut(pod) {
+                        Some(seen) => *seen = *at,
+                        None => drop(self.stamped.insert(pod.to_owned(), *at)),
+                    }
+                }
+                "ValkeyCluster" => remember(&mut self.uids, object.uid()),
+                "Pod" if !self.shards.contains_key(object.uid()) => {
+                    let index = object.label(SHARD_INDEX).parse().unwrap_or_default();
+                    let cluster = Name::new(&object.name.namespace, object.label(INSTANCE));
+                    let uid = object.uid().to_owned();
+                    self.shards.insert(uid, (cluster, index));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn broken(&mut self, fault: &Fault) {
+        self.troubles.insert(fault.id.clone());
+        self.trouble_at = self.at;
+        self.unsettle();
+        match &fault.hits {
+            Hits::Operator => {}
+            Hits::Pods(pods) => self.hit(pods.iter().cloned().collect(), false),
+            Hits::Everything => self.hit(BTreeSet::new(), true),
+        }
+    }
+
+    /// A person's write: an edit of what is asked for, or a hand on what the operator keeps.
+    fn touched(&mut self, write: &Write) {
+        if !write.outcome.took_effect() {
+            return;
+        }
+        self.unsettle();
+        match write.kind.as_str() {
+            "ValkeyCluster" => drop(self.edits.insert(write.name.clone(), self.at)),
+            "ValkeyConfig" | "ValkeyImage" | "ValkeyRole" => self.menu_edit = self.at,
+            "Pod" => {
+                let uid = write.before.as_ref().map(|pod| pod.uid().to_owned());
+                self.hit(uid.into_iter().collect(), false);
+            }
+            "ValkeyNode" => {
+                let stamp =
+                    |node: &serde_json::Value| node.annotation(super::scene::STAMP).to_owned();
+                let pod = write.before.as_deref().map(stamp);
+                self.hit(pod.into_iter().collect(), false);
+            }
+            _ => self.trouble_at = self.at,
+        }
+    }
+
+    /// Whatever was at rest is so no longer.
+    fn unsettle(&mut self) {
+        self.calm = false;
+        if self
+            .stable
+            .is_some_and(|(goal, _)| goal != Goal::UnderFaults)
+        {
+            self.stable = None;
+        }
+    }
+
+    fn hit(&mut self, pods: BTreeSet<String>, everything: bool) {
+        let pods = pods.into_iter().map(|pod| {
+            let slots = self.slots_of_shard(&pod);
+            (pod, slots)
+        });
+        self.felt.push(Felt {
+            at: self.at,
+            pods: pods.collect(),
+            everything,
+        });
+    }
+
+    /// The slots of a pod's shard, in anybody's view.
+    pub(super) fn slots_of_shard(&self, pod: &str) -> Slots {
+        let Some(process) = self.scene.process(pod) else {
+            return Slots::default();
+        };
+        let primary = process.primary();
+        let seen = self.scene.owned_in_views(&process.home, primary);
+        let owner = self.scene.by_id(primary);
+        owner.map_or(seen.clone(), |owner| seen.with(&owner.own()))
+    }
+
+    /// Whether nothing was broken but the operator itself.
+    pub(super) fn planned(&self) -> bool {
+        self.felt.is_empty()
+    }
+
+    /// How often a shard was hit since a moment; nothing where it cannot be told.
+    pub(super) fn hits_on(&self, shard: &Shard, since: Millis) -> Option<usize> {
+        let felt = || self.felt.iter().filter(|felt| felt.at >= since);
+        if felt().any(|felt| felt.everything) {
+            return None;
+        }
+        let hit = |felt: &&Felt| {
+            felt.pods
+                .keys()
+                .any(|pod| self.shard_of(pod) == Some(shard))
+        };
+        Some(felt().filter(hit).count())
+    }
+
+    /// The shard of a pod, also when it is long gone.
+    pub(super) fn shard_of(&self, pod: &str) -> Option<&Shard> {
+        self.shards.get(pod)
+    }
+
+    /// Since when a process has been as alive as it is now.
+    pub(super) fn living_since(&self, pod: &str) -> Millis {
+        self.lives.get(pod).map_or(self.at, |(_, since)| *since)
+    }
+
+    /// Whether a process has been as alive as it is now for long enough to be known.
+    pub(super) fn is_old_news(&self, pod: &str) -> bool {
+        self.living_since(pod) + self.rules.blink <= self.at
+    }
+
+    /// What is younger cannot have been seen by the tick of this operator that is under way.
+    pub(super) fn looked_at(&self, by: Actor, cluster: &Name) -> Millis {
+        let number = match by {
+            Actor::Operator(number) => number,
+            Actor::Saboteur | Actor::User | Actor::Machinery => return self.at,
+        };
+        let tick = self.ticks.get(&(number, cluster.clone())).copied();
+        tick.unwrap_or_else(|| self.at.saturating_sub(self.rules.blink))
+    }
+
+    /// Whether ticks are told of.
+    pub(super) fn knows_ticks(&self) -> bool {
+        !self.ticks.is_empty()
+    }
+
+    /// When a pod's process was first seen.
+    pub(super) fn first_seen(&self, pod: &str) -> Option<Millis> {
+        self.first_seen.get(pod).copied()
+    }
+
+    /// When a pod was last seen stamped on a node.
+    pub(super) fn stamped_at(&self, pod: &str) -> Option<Millis> {
+        self.stamped.get(pod).copied()
+    }
+
+    /// When a person last changed what a cluster should be.
+    pub(super) fn edited_at(&self, cluster: &Name) -> Millis {
+        let own = self.edits.get(cluster).copied().unwrap_or_default();
+        own.max(self.menu_edit)
+    }
+}
+
+fn remember(uids: &mut BTreeSet<String>, uid: &str) {
+    if !uids.contains(uid) {
+        uids.insert(uid.to_owned());
+    }
+}
+
+/// The cluster that a write belongs to.
+pub(super) fn cluster_of(write: &Write) -> Name {
+    let namespace = &write.name.namespace;
+    if write.kind == "ValkeyCluster" {
+        return write.name.clone();
+    }
+    let bodies = [&write.before, &write.after];
+    let told = bodies.into_iter().flatten().map(|body| {
+        let instance = body.label(INSTANCE);
+        let named = body.text("/spec/clusterName");
+        if instance.is_empty() { named } else { instance }
+    });
+    let name = told.into_iter().find(|name| !name.is_empty());
+    Name::new(namespace, name.unwrap_or_default())
+}

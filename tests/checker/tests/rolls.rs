@@ -1,0 +1,108 @@
+//! S6, S7. Never judges what a fault asked for.
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::super::evidence::Actor;
+use super::super::evidence::Life;
+use super::super::evidence::Role;
+use super::OPERATOR;
+use super::Run;
+use super::broken;
+use super::holds;
+use super::owned;
+
+/// Two nodes of shard 0 change places.
+fn swap(run: &mut Run, up: &str, down: &str) {
+    run.process(up).role = Role::Primary;
+    run.process(down).role = Role::Replica {
+        of: format!("id-{up}"),
+        linked: true,
+        synced: true,
+    };
+    let slots = std::mem::take(&mut run.process(down).accepts);
+    run.process(up).accepts = slots;
+    run.introduce();
+}
+
+#[test]
+fn s6_failovers() {
+    let mut run = Run::new(3, 2);
+    holds(run.look());
+    holds(run.tells("a1", "CLUSTER FAILOVER"));
+    // The same again is no second one; another shard's is its own.
+    holds(run.wait(1000).tells("a1", "CLUSTER FAILOVER"));
+    holds(run.wait(1000).tells("b1", "CLUSTER FAILOVER"));
+    broken("S6", run.wait(1000).tells("a2", "CLUSTER FAILOVER"));
+    // The next roll begins with an edit.
+    run.wait(1000);
+    holds(run.patches(
+        Actor::User,
+        ("ValkeyConfig", "standard"),
+        "/spec/valkey/hz",
+        json!("20"),
+    ));
+    holds(run.wait(1000).tells("a2", "CLUSTER FAILOVER"));
+}
+
+#[test]
+fn s6_roles() {
+    let mut run = Run::new(3, 1);
+    holds(run.look());
+    swap(&mut run, "a1", "a0");
+    holds(run.wait(1000).look());
+    swap(&mut run, "a0", "a1");
+    broken("S6", run.wait(1000).look());
+
+    let mut run = Run::new(3, 1);
+    holds(run.look());
+    swap(&mut run, "a1", "a0");
+    holds(run.wait(1000).look());
+    run.breaks("F03", &["a1"]);
+    swap(&mut run, "a0", "a1");
+    holds(run.wait(1000).look());
+}
+
+fn newcomer(shard: u32, join: &str) -> Value {
+    let mut metadata = owned("ValkeyCluster", "uid-c", "c");
+    metadata["labels"]["valkey.gomomento.com/shard-index"] = json!(shard.to_string());
+    metadata["labels"]["valkey.gomomento.com/join-type"] = json!(join);
+    json!({ "metadata": metadata, "spec": {
+        "clusterName": "c",
+        "shardIndex": shard,
+        "lifecycle": "Joining",
+        "valkeySettings": super::objects::settings(),
+    }})
+}
+
+fn surges(run: &mut Run, node: &str, shard: u32) -> Result<(), super::super::Violation> {
+    let body = newcomer(shard, "replica");
+    let told = run.creates(OPERATOR, "ValkeyNode", node, &body);
+    run.put("ValkeyNode", node, body);
+    run.wait(1000);
+    told
+}
+
+#[test]
+fn s7() {
+    let mut run = Run::new(3, 1);
+    holds(surges(&mut run, "x", 0));
+    holds(surges(&mut run, "y", 0));
+    broken("S7", surges(&mut run, "z", 1));
+
+    // The first shard is as large as it should be again.
+    let mut run = Run::new(3, 1);
+    holds(surges(&mut run, "x", 0));
+    run.remove("ValkeyNode", "a1");
+    holds(surges(&mut run, "z", 1));
+
+    // The second shard lost a member: that is a repair.
+    let mut run = Run::new(3, 1);
+    holds(surges(&mut run, "x", 0));
+    run.process("b1").life = Life::Ended;
+    holds(surges(&mut run, "z", 1));
+
+    let mut run = Run::new(3, 1);
+    holds(surges(&mut run, "x", 0));
+    holds(run.creates(OPERATOR, "ValkeyNode", "z", &newcomer(3, "shard")));
+}

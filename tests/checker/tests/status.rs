@@ -1,0 +1,158 @@
+//! S18, S19. Never a cluster of more nodes than a case needs.
+
+use serde_json::json;
+
+use super::super::evidence::Actor;
+use super::super::evidence::Life;
+use super::super::evidence::Role;
+use super::super::slots::Slots;
+use super::OPERATOR;
+use super::Run;
+use super::broken;
+use super::holds;
+
+/// A cluster that is as it should be, and is not called Active yet.
+fn forming() -> Run {
+    let mut run = Run::new(2, 1);
+    let spec = run.body("ValkeyCluster", "c")["spec"].clone();
+    run.edit(
+        "ValkeyCluster",
+        "c",
+        "/status",
+        json!({ "state": "Creating", "targetSpec": spec }),
+    );
+    run
+}
+
+fn activate(run: &mut Run) -> Result<(), super::super::Violation> {
+    run.wait(1000).tick("c");
+    run.wait(10);
+    run.patches(
+        OPERATOR,
+        ("ValkeyCluster", "c"),
+        "/status/state",
+        json!("Active"),
+    )
+}
+
+#[test]
+fn s18() {
+    holds(activate(&mut forming()));
+    let spoils: [fn(&mut Run); 8] = [
+        |run| run.process("b1").state_ok = false,
+        |run| run.row("b1", "a0").slots = Slots::of([(0, 5)]),
+        |run| {
+            run.process("b1").role = Role::Replica {
+                of: "id-b0".to_owned(),
+                linked: false,
+                synced: true,
+            };
+        },
+        |run| run.process("a1").life = Life::Ended,
+        |run| run.remove("ValkeyNode", "a1"),
+        |run| run.edit("ValkeyNode", "a1", "/spec/lifecycle", json!("Joining")),
+        |run| run.edit("ValkeyCluster", "c", "/status/targetSpec/shards", json!(3)),
+        |run| {
+            run.edit(
+                "ValkeyCluster",
+                "c",
+                "/status/targetSpec/replicasPerShard",
+                json!(2),
+            );
+        },
+    ];
+    for spoil in spoils {
+        let mut run = forming();
+        spoil(&mut run);
+        broken("S18", activate(&mut run));
+    }
+}
+
+#[test]
+fn s18_what_broke_after_the_look() {
+    let mut run = forming();
+    run.tick("c");
+    run.process("b1").state_ok = false;
+    run.wait(50);
+    holds(run.look());
+    run.wait(50);
+    holds(run.patches(
+        OPERATOR,
+        ("ValkeyCluster", "c"),
+        "/status/state",
+        json!("Active"),
+    ));
+
+    let mut run = forming();
+    run.tick("c");
+    run.process("b1").state_ok = false;
+    run.wait(5000).tick("c");
+    let told = run.patches(
+        OPERATOR,
+        ("ValkeyCluster", "c"),
+        "/status/state",
+        json!("Active"),
+    );
+    broken("S18", told);
+}
+
+#[test]
+fn s19_invalid() {
+    let mut run = Run::new(3, 1);
+    run.edit("ValkeyCluster", "c", "/status/state", json!("Invalid"));
+    holds(run.patches(
+        OPERATOR,
+        ("ConfigMap", "c-acl"),
+        "/data/users.acl",
+        json!("user default on"),
+    ));
+    broken("S19", run.tells("a1", "CLUSTER FAILOVER"));
+}
+
+#[test]
+fn s19_unresolved() {
+    let mut run = Run::new(3, 1);
+    run.remove("ValkeyImage", "v9");
+    holds(run.look());
+    // The stores may show it still.
+    holds(run.wait(1000).tells("a1", "CLUSTER FAILOVER"));
+    broken("S19", run.wait(5000).tells("a1", "CLUSTER FAILOVER"));
+    run.edit(
+        "ValkeyCluster",
+        "c",
+        "/metadata/deletionTimestamp",
+        json!("now"),
+    );
+    holds(run.wait(1000).deletes(OPERATOR, "ValkeyNode", "a0"));
+}
+
+#[test]
+fn s19_every_reference() {
+    let binding = json!([{ "username": "u", "permissions": [{ "roleRef": "r", "keys": [] }] }]);
+    let twice = json!([
+        { "username": "u", "permissions": [] },
+        { "username": "u", "permissions": [] },
+    ]);
+    let cases = [
+        ("/spec/configRef", json!("missing")),
+        ("/spec/acl", binding),
+        ("/spec/acl", twice),
+    ];
+    for (pointer, value) in cases {
+        let mut run = Run::new(3, 1);
+        run.edit("ValkeyCluster", "c", pointer, value);
+        holds(run.look());
+        broken("S19", run.wait(9000).tells("a1", "CLUSTER FAILOVER"));
+    }
+    let mut run = Run::new(3, 1);
+    run.edit(
+        "ValkeyConfig",
+        "standard",
+        "/spec/baseRef",
+        json!("standard"),
+    );
+    holds(run.look());
+    broken("S19", run.wait(9000).tells("a1", "CLUSTER FAILOVER"));
+    // A person may do as he likes.
+    holds(run.deletes(Actor::User, "Pod", "a0"));
+}

@@ -1,0 +1,524 @@
+//! Every edit and every fault, and how each fault ends: one place for each.
+//! Never picks by chance: what is hit is told by the plan and by what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::checker::evidence::{Actor, Hits, What};
+use crate::kube::faults::{Effect, Match, Rule, Trouble, Verb};
+use crate::kube::hosts::Processes;
+use crate::kube::kinds::Kind;
+use crate::plan::{Edit, Fault, Kept, Millis, Part, Refusal, Watched};
+use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
+use crate::wish::{CLUSTER, IMAGE, NAMESPACE, Wish};
+use crate::world::World;
+
+/// What is asked for, and what is broken until when.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) wish: Wish,
+    repairs: BTreeMap<(Millis, usize), Repair>,
+}
+
+#[derive(Debug)]
+enum Repair {
+    Wake(ProcessId),
+    Return(String),
+    Heal(Vec<Path>),
+    Sync,
+    Mount((Millis, Millis)),
+}
+
+impl Stage {
+    /// Before anything happens.
+    pub(crate) fn new(wish: Wish) -> Self {
+        Self {
+            wish,
+            repairs: BTreeMap::new(),
+        }
+    }
+
+    /// When the next fault ends.
+    pub(crate) fn next_repair(&self) -> Option<Millis> {
+        self.repairs.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Ends the faults that last until now, or all.
+    pub(crate) fn repair(&mut self, world: &mut World, all: bool) {
+        let now = world.now();
+        while let Some(first) = self.repairs.first_entry() {
+            if first.key().0 > now && !all {
+                return;
+            }
+            mend(world, now, first.remove());
+        }
+        if all {
+            world.kube.api.faults.heal();
+            world.net.heal_all(now);
+            world.record.step(now, Actor::Saboteur, What::Healed, None);
+        }
+    }
+
+    fn until(&mut self, at: Millis, repair: Repair) {
+        let number = self.repairs.len();
+        let free = (number..).find(|number| !self.repairs.contains_key(&(at, *number)));
+        self.repairs.insert((at, free.unwrap_or(number)), repair);
+    }
+
+    /// A person does something.
+    pub(crate) fn edit(&mut self, world: &mut World, edit: Edit) {
+        let now = world.now();
+        world.record.note(now, &format!("edit {edit:?}"));
+        match edit {
+            Edit::Apply => self.wish.exists = true,
+            Edit::Delete => {
+                self.wish.exists = false;
+                // There may be none.
+                let hand = &mut world.kube.hand(now);
+                hand.delete(Kind::ValkeyCluster, NAMESPACE, CLUSTER).ok();
+                return;
+            }
+            Edit::Withdraw(part) => {
+                let (kind, name) = part.key();
+                world.kube.hand(now).delete(kind, "", name).ok();
+                return;
+            }
+            Edit::Offer(part) => return offer(world, now, part),
+            Edit::Bind(binding) => self.wish.binding = binding,
+            Edit::Annotate(value) => self.wish.annotation = Some(value),
+            Edit::Pause => self.wish.paused = true,
+            Edit::Resume => self.wish.paused = false,
+            Edit::Reshape(shape) => self.wish.shape = shape,
+            Edit::Misspell => return spell(world, now, "no-such-tag"),
+            Edit::Respell => return spell(world, now, "9.1.2"),
+            Edit::Take(kept) => return take(world, now, kept),
+        }
+        self.ask(world);
+    }
+
+    /// Applies the cluster as it is wished for. One that is going is not applied: it would come back as
+    /// it was asked for before, which is nobody's wish.
+    pub(crate) fn ask(&self, world: &mut World) {
+        let now = world.now();
+        let there = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
+        let going = there.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null());
+        if self.wish.exists && !going {
+            let mut hand = world.kube.hand(now);
+            let object = self.wish.cluster();
+            let made = hand.apply(object);
+            made.expect("a wish is always a valid object");
+        }
+    }
+
+    /// What the documentation tells whoever made a mistake before the cluster was formed: nodes that were
+    /// made under it stay as they are, so the cluster is deleted and made again.
+    pub(crate) fn start_over(&mut self, world: &mut World) {
+        let nodes = world.kube.list(Kind::ValkeyNode, Some(NAMESPACE), "");
+        let wrong = nodes
+            .into_iter()
+            .any(|node| node["spec"]["image"].as_str() != Some(IMAGE));
+        if wrong && self.wish.exists {
+            self.edit(world, Edit::Delete);
+            self.wish.exists = true;
+        }
+    }
+
+    /// Makes every wish good that was made wrong on purpose.
+    pub(crate) fn put_right(&mut self, world: &mut World, shape: crate::plan::Shape) {
+        let now = world.now();
+        for part in Part::ALL {
+            offer(world, now, part);
+        }
+        self.wish.paused = false;
+        self.wish.shape = shape;
+        self.ask(world);
+    }
+
+    /// Breaks something.
+    pub(crate) fn fault(&mut self, world: &mut World, fault: Fault) {
+        let now = world.now();
+        world.record.note(now, &format!("fault {fault:?}"));
+        let hits = match fault {
+            // These are done to operators, not to the world.
+            Fault::Kill { .. } | Fault::KillAtWrite { .. } | Fault::Second { .. } => Hits::Operator,
+            Fault::Refuse { how, one_in, lasts } => {
+                refuse(world, now, (how, one_in, lasts));
+                Hits::Operator
+            }
+            Fault::Lag { kind, by, lasts } => {
+                let rule = Rule::during(events(kind), Effect::Lag { by }, now, now + lasts);
+                world.kube.api.misbehave(rule);
+                Hits::Operator
+            }
+            Fault::CutWatches { gone } => {
+                if gone {
+                    world.kube.api.compact();
+                    world.kube.api.expire_watches(now, &Match::default());
+                } else {
+                    world.kube.api.cut_watches(now, &Match::default(), true);
+                }
+                Hits::Operator
+            }
+            Fault::Lose { kind } => {
+                world
+                    .kube
+                    .api
+                    .misbehave(Rule::once(events(kind), Effect::Lose));
+                Hits::Operator
+            }
+            Fault::StaleLists { writes, lasts } => {
+                let lists = Match::default().verb(Verb::List);
+                let rule = Rule::during(lists, Effect::StaleList { writes }, now, now + lasts);
+                world.kube.api.misbehave(rule);
+                Hits::Operator
+            }
+            Fault::Silence { lasts, lost: false } => {
+                world.kube.api.freeze(now, now + lasts);
+                Hits::Operator
+            }
+            Fault::Silence { lasts, lost: true } => {
+                let effect = Effect::Hang { applied: false };
+                let rule = Rule::during(of_operators(), effect, now, now + lasts);
+                world.kube.api.misbehave(rule);
+                Hits::Operator
+            }
+            Fault::Blind { lasts } => {
+                let paths = addresses(world).into_iter().flat_map(|ip| {
+                    let (there, here) = (Peer::Pod(ip), Peer::Operator);
+                    [(here, there), (there, here)].map(|(from, to)| Path {
+                        from,
+                        to,
+                        port: Port::Client,
+                    })
+                });
+                self.cut(world, paths.collect(), now + lasts);
+                Hits::Operator
+            }
+            Fault::SlowSync { by, lasts } => {
+                for (process, _) in alive(world) {
+                    if let Some(switches) = world.net.switches(now, process) {
+                        switches.sync_extra = by;
+                    }
+                }
+                self.until(now + lasts, Repair::Sync);
+                Hits::Everything
+            }
+            Fault::SlowMounts { lasts } => {
+                let usual = world.kube.timing.propagation;
+                world.kube.timing.propagation = (usual.1, usual.1 * 4);
+                self.until(now + lasts, Repair::Mount(usual));
+                Hits::Everything
+            }
+            Fault::DeletePod { .. }
+            | Fault::KillProcess { .. }
+            | Fault::Hang { .. }
+            | Fault::LoseHost { .. }
+            | Fault::Partition { .. }
+            | Fault::SilentKubelet { .. }
+            | Fault::PowerCut => self.harm(world, now, fault),
+        };
+        world.record.fault(now, fault.id(), hits);
+    }
+
+    /// Faults of pods and machines.
+    fn harm(&mut self, world: &mut World, now: Millis, fault: Fault) -> Hits {
+        match fault {
+            Fault::DeletePod { pick, force } => {
+                let pods = named(world, Kind::Pod);
+                let Some((name, uid)) = picked(&pods, pick) else {
+                    return Hits::Pods(Vec::new());
+                };
+                let mut hand = world.kube.hand(now);
+                let deleted = if force {
+                    hand.force_delete(Kind::Pod, NAMESPACE, name)
+                } else {
+                    hand.delete(Kind::Pod, NAMESPACE, name)
+                };
+                deleted.expect("it is there");
+                Hits::Pods(vec![uid.clone()])
+            }
+            Fault::KillProcess { pick, orderly } => {
+                let signal = if orderly { Signal::Term } else { Signal::Kill };
+                self.signal(world, pick, signal).0
+            }
+            Fault::Hang { pick, lasts } => {
+                let (hits, process) = self.signal(world, pick, Signal::Stop);
+                if let Some(process) = process {
+                    self.until(now + lasts, Repair::Wake(process));
+                }
+                hits
+            }
+            Fault::LoseHost { pick, lasts } => {
+                self.lose_host(world, (pick, lasts), Processes::Dead)
+            }
+            Fault::SilentKubelet { pick, lasts } => {
+                self.lose_host(world, (pick, lasts), Processes::Alive)
+            }
+            Fault::Partition {
+                pick,
+                one_way,
+                bus_only,
+                lasts,
+            } => {
+                let all = addresses(world);
+                let Some(cut_off) = picked(&all, pick).copied() else {
+                    return Hits::Pods(Vec::new());
+                };
+                let paths = around(cut_off, &all, one_way, bus_only);
+                self.cut(world, paths, now + lasts);
+                Hits::Everything
+            }
+            Fault::PowerCut => {
+                for (process, _) in alive(world) {
+                    world.net.signal(now, process, Signal::Kill);
+                }
+                Hits::Everything
+            }
+            Fault::Kill { .. }
+            | Fault::KillAtWrite { .. }
+            | Fault::Second { .. }
+            | Fault::Refuse { .. }
+            | Fault::Lag { .. }
+            | Fault::CutWatches { .. }
+            | Fault::Lose { .. }
+            | Fault::StaleLists { .. }
+            | Fault::Silence { .. }
+            | Fault::Blind { .. }
+            | Fault::SlowSync { .. }
+            | Fault::SlowMounts { .. } => Hits::Operator,
+        }
+    }
+
+    fn signal(&self, world: &mut World, pick: u8, signal: Signal) -> (Hits, Option<ProcessId>) {
+        let all = alive(world);
+        let Some((process, uid)) = picked(&all, pick) else {
+            return (Hits::Pods(Vec::new()), None);
+        };
+        let now = world.now();
+        world.net.signal(now, *process, signal);
+        (Hits::Pods(vec![uid.clone()]), Some(*process))
+    }
+
+    fn lose_host(
+        &mut self,
+        world: &mut World,
+        (pick, lasts): (u8, Millis),
+        processes: Processes,
+    ) -> Hits {
+        let now = world.now();
+        let nodes = world.kube.list(Kind::Node, None, "");
+        let hosts: Vec<String> = nodes.into_iter().map(name_of).collect();
+        if let Some(host) = picked(&hosts, pick) {
+            world.kube.lose_host(now, host, processes);
+            self.until(now + lasts, Repair::Return(host.clone()));
+        }
+        Hits::Everything
+    }
+
+    fn cut(&mut self, world: &mut World, paths: Vec<Path>, until: Millis) {
+        let now = world.now();
+        for path in &paths {
+            world.net.cut(now, *path);
+        }
+        self.until(until, Repair::Heal(paths));
+    }
+}
+
+fn mend(world: &mut World, now: Millis, repair: Repair) {
+    world.record.note(now, &format!("repair {repair:?}"));
+    match repair {
+        Repair::Wake(process) => world.net.signal(now, process, Signal::Continue),
+        Repair::Return(host) => world.kube.return_host(now, &host),
+        Repair::Heal(paths) => {
+            for path in paths {
+                world.net.heal(now, path);
+            }
+        }
+        Repair::Sync => {
+            for (process, _) in alive(world) {
+                if let Some(switches) = world.net.switches(now, process) {
+                    switches.sync_extra = 0;
+                }
+            }
+        }
+        Repair::Mount(usual) => world.kube.timing.propagation = usual,
+    }
+}
+
+/// Puts a part of the menu there, as it should be.
+pub(crate) fn offer(world: &mut World, now: Millis, part: Part) {
+    let made = world.kube.hand(now).apply(part.object());
+    made.expect("the menu is always valid");
+}
+
+fn spell(world: &mut World, now: Millis, tag: &str) {
+    let patch = json!({"spec": {"tag": tag}});
+    let (kind, name) = Part::Image.key();
+    // It may be withdrawn.
+    world.kube.hand(now).patch(kind, "", name, patch).ok();
+}
+
+fn take(world: &mut World, now: Millis, kept: Kept) {
+    let (kind, pick) = match kept {
+        Kept::Service => (Kind::Service, 0),
+        Kept::AclConfigMap | Kept::NodeConfigMap(_) => (Kind::ConfigMap, 0),
+        Kept::Node(pick) => (Kind::ValkeyNode, pick),
+    };
+    let acl = format!("{CLUSTER}-acl");
+    let mut names: Vec<String> = named(world, kind)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let pick = match kept {
+        Kept::AclConfigMap => {
+            names.retain(|name| *name == acl);
+            pick
+        }
+        Kept::NodeConfigMap(pick) => {
+            names.retain(|name| *name != acl);
+            pick
+        }
+        Kept::Service | Kept::Node(_) => pick,
+    };
+    if let Some(name) = picked(&names, pick) {
+        let deleted = world.kube.hand(now).delete(kind, NAMESPACE, name);
+        deleted.expect("it is there");
+    }
+}
+
+fn refuse(world: &mut World, now: Millis, (how, one_in, lasts): (Refusal, u64, Millis)) {
+    let answer = |trouble| Effect::Answer {
+        trouble,
+        applied: false,
+    };
+    let effect = match how {
+        Refusal::Conflict => answer(Trouble::Conflict),
+        Refusal::TooMany => answer(Trouble::TooMany(1)),
+        Refusal::Internal => answer(Trouble::Internal),
+        Refusal::Unavailable => answer(Trouble::Unavailable),
+        Refusal::Broken { done } => Effect::Break {
+            after: 50,
+            applied: done,
+        },
+    };
+    // Only writes meet conflicts.
+    let mut of = of_operators();
+    if how == Refusal::Conflict {
+        of.verbs = vec![Verb::Create, Verb::Patch, Verb::Update, Verb::Apply];
+    }
+    // One in so many, by a row of rules that each hit once and let so many pass before.
+    for turn in 0..40 {
+        world.kube.api.misbehave(Rule {
+            of: of.clone(),
+            effect: effect.clone(),
+            from: now,
+            until: now + lasts,
+            skip: turn * one_in,
+            count: 1,
+        });
+    }
+}
+
+fn of_operators() -> Match {
+    Match {
+        operators: true,
+        ..Match::default()
+    }
+}
+
+fn events(kind: Watched) -> Match {
+    let kind = match kind {
+        Watched::Cluster => Kind::ValkeyCluster,
+        Watched::Node => Kind::ValkeyNode,
+        Watched::Pod => Kind::Pod,
+        Watched::ConfigMap => Kind::ConfigMap,
+        Watched::Service => Kind::Service,
+        Watched::Config => Kind::ValkeyConfig,
+        Watched::Image => Kind::ValkeyImage,
+        Watched::Role => Kind::ValkeyRole,
+    };
+    Match::kind(kind).verb(Verb::Watch)
+}
+
+/// The one of so many that a number stands for.
+fn picked<T>(of: &[T], pick: u8) -> Option<&T> {
+    of.get(usize::from(pick) % of.len().max(1))
+}
+
+/// Names and uids of a kind in the namespace.
+fn named(world: &World, kind: Kind) -> Vec<(String, String)> {
+    let objects = world.kube.list(kind, Some(NAMESPACE), "");
+    objects
+        .into_iter()
+        .map(|object| (name_of(object), text(&object["metadata"]["uid"])))
+        .collect()
+}
+
+fn name_of(object: &Value) -> String {
+    text(&object["metadata"]["name"])
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Every process that runs, with its pod's uid, in the order of their start.
+fn alive(world: &mut World) -> Vec<(ProcessId, String)> {
+    let containers = world.pods.containers.iter();
+    let mut started: Vec<(ProcessId, String)> = containers
+        .filter_map(|(uid, container)| Some((container.process?, uid.clone())))
+        .collect();
+    started.sort();
+    let now = world.now();
+    let truth = world.net.truth(now).processes.into_iter();
+    let runs: BTreeSet<ProcessId> = truth
+        .filter(|process| process.life == Life::Running)
+        .map(|process| process.id)
+        .collect();
+    started.retain(|(process, _)| runs.contains(process));
+    started
+}
+
+/// The addresses of processes that run.
+fn addresses(world: &mut World) -> Vec<IpAddr> {
+    let alive = alive(world);
+    let ip = |(_, uid): &(ProcessId, String)| world.pods.containers[uid].ip;
+    alive.iter().map(ip).collect()
+}
+
+fn around(cut_off: IpAddr, all: &[IpAddr], one_way: bool, bus_only: bool) -> Vec<Path> {
+    let ports: &[Port] = if bus_only {
+        &[Port::Bus]
+    } else {
+        &[Port::Bus, Port::Client]
+    };
+    let others = all.iter().filter(|ip| **ip != cut_off);
+    let directions = others.flat_map(|other| {
+        let (here, there) = (Peer::Pod(cut_off), Peer::Pod(*other));
+        let ways = [(here, there), (there, here)];
+        ways.into_iter().take(if one_way { 1 } else { 2 })
+    });
+    directions
+        .flat_map(|(from, to)| {
+            ports.iter().map(move |port| Path {
+                from,
+                to,
+                port: *port,
+            })
+        })
+        .collect()
+}
+
+/// The image that every test can pull.
+pub(crate) fn furnish(world: &mut World, hosts: u32) {
+    let now = world.now();
+    world.kube.add_image(IMAGE);
+    for number in 0..hosts {
+        let zone = ["a", "b", "c"][usize::try_from(number % 3).unwrap_or(0)];
+        let host = crate::kube::hosts::HostSpec::new(&format!("host-{number}"), zone);
+        world.kube.add_host(now, &host);
+    }
+    world.kube.hand(now).create_namespace(NAMESPACE);
+}

@@ -1,0 +1,136 @@
+//! Sim-B: every workflow, ended at every write in each of three moments, one run each.
+//! Never judged by rules alone: each run has to end where the undisturbed one does.
+
+use crate::kube::client::Moment;
+use crate::plan::{Act, Edit, Fault, Kept, Millis, Part, Plan, Shape};
+use crate::run::{Options, run};
+use crate::suite::{Job, hold};
+
+/// What is tried, by name.
+pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
+    let edits = |shape: (u32, u32), acts: &[(Millis, Edit)]| {
+        let (shards, replicas) = shape;
+        let acts: Vec<(Millis, Act)> = acts
+            .iter()
+            .map(|(at, edit)| (*at, Act::Edit(*edit)))
+            .collect();
+        let last = acts.last().map_or(0, |(at, _)| *at);
+        Plan {
+            seed: 1,
+            hosts: 3,
+            shape: Shape { shards, replicas },
+            acts,
+            healed: last + 30_000,
+        }
+    };
+    let apply = (0, Edit::Apply);
+    let mut dies = edits((2, 1), &[apply]);
+    let kill = Fault::KillProcess {
+        pick: 1,
+        orderly: false,
+    };
+    dies.acts.push((4_000, Act::Fault(kill)));
+    vec![
+        ("bootstrap 1x0", edits((1, 0), &[apply])),
+        ("bootstrap 1x2", edits((1, 2), &[apply])),
+        ("bootstrap 2x1", edits((2, 1), &[apply])),
+        ("bootstrap 3x1", edits((3, 1), &[apply])),
+        ("a pod dies meanwhile", dies),
+        ("delete", edits((2, 1), &[apply, (20_000, Edit::Delete)])),
+        (
+            "delete meanwhile",
+            edits((2, 1), &[apply, (2_000, Edit::Delete)]),
+        ),
+        (
+            "delete and make again",
+            edits(
+                (1, 1),
+                &[apply, (20_000, Edit::Delete), (40_000, Edit::Apply)],
+            ),
+        ),
+        (
+            "menu late",
+            edits(
+                (1, 1),
+                &[
+                    (0, Edit::Withdraw(Part::BaseConfig)),
+                    (10, Edit::Apply),
+                    (5_000, Edit::Offer(Part::BaseConfig)),
+                ],
+            ),
+        ),
+        (
+            "image misspelt",
+            edits(
+                (1, 0),
+                &[
+                    (0, Edit::Misspell),
+                    (10, Edit::Apply),
+                    (20_000, Edit::Respell),
+                    (20_500, Edit::Delete),
+                    (40_000, Edit::Apply),
+                ],
+            ),
+        ),
+        (
+            "bindings",
+            edits(
+                (1, 1),
+                &[
+                    apply,
+                    (20_000, Edit::Bind(1)),
+                    (40_000, Edit::Bind(2)),
+                    (60_000, Edit::Bind(0)),
+                ],
+            ),
+        ),
+        (
+            "annotations and pause",
+            edits(
+                (1, 1),
+                &[
+                    apply,
+                    (1_000, Edit::Pause),
+                    (3_000, Edit::Annotate(7)),
+                    (6_000, Edit::Resume),
+                ],
+            ),
+        ),
+        (
+            "kept objects taken",
+            edits(
+                (1, 1),
+                &[
+                    apply,
+                    (20_000, Edit::Take(Kept::Service)),
+                    (21_000, Edit::Take(Kept::AclConfigMap)),
+                ],
+            ),
+        ),
+        (
+            "a node taken meanwhile",
+            edits((1, 1), &[apply, (3_000, Edit::Take(Kept::Node(0)))]),
+        ),
+    ]
+}
+
+#[test]
+fn every_write_can_be_the_last() {
+    let mut jobs = Vec::new();
+    for (name, plan) in workflows() {
+        let undisturbed = run(&plan, &Options::default());
+        assert_eq!(undisturbed.violation, None, "{name}, undisturbed");
+        for write in 1..=undisturbed.writes {
+            jobs.extend(Moment::ALL.map(|moment| Job {
+                name: format!("{name}, write {write} {moment:?}"),
+                plan: plan.clone(),
+                options: Options {
+                    crash: Some((write, moment)),
+                    ..Options::default()
+                },
+                end: Some(undisturbed.end.clone()),
+            }));
+        }
+    }
+    hold("crash", &jobs);
+}

@@ -1,0 +1,116 @@
+//! Whether a run has come to where it should, and what it came to.
+//! Never judges how.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::checker::evidence::{Life, Name, Role, Snapshot};
+use crate::kube::kinds::Kind;
+use crate::plan::{Act, Edit, Kept};
+use crate::wish::{CLUSTER, NAMESPACE, Wish};
+use crate::world::World;
+
+/// What a cluster which is Active does not recover from or act upon yet, since its ladder is empty.
+pub(crate) fn is_not_for_now(world: &World, act: Act) -> bool {
+    let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
+    let active = cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active");
+    // Asked for before the first node is made, another shape is what is built.
+    let captured = cluster.is_some_and(|cluster| cluster["status"]["targetSpec"].is_object());
+    if matches!(act, Act::Edit(Edit::Reshape(_))) {
+        return !captured;
+    }
+    let harmful = match act {
+        Act::Edit(edit) => matches!(edit, Edit::Take(Kept::Node(_))),
+        Act::Fault(fault) => matches!(
+            fault.id(),
+            "F01" | "F02" | "F03" | "F04" | "F05" | "F06" | "F22" | "F25"
+        ),
+    };
+    active && harmful
+}
+
+/// Whether the cluster is being deleted.
+pub(crate) fn is_going(world: &World) -> bool {
+    let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
+    cluster.is_some_and(|cluster| !cluster["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// Whether the wish has come true; if not, what is missing.
+pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<(), String> {
+    if !wish.exists {
+        let left = truth
+            .objects
+            .iter()
+            .filter(|object| object.name.namespace == NAMESPACE);
+        let mut left = left.map(|object| format!("{} {}", object.kind, object.name));
+        return left
+            .next()
+            .map_or(Ok(()), |left| Err(format!("{left} is still there")));
+    }
+    let cluster = world
+        .kube
+        .get(Kind::ValkeyCluster, NAMESPACE, CLUSTER)
+        .ok_or("there is no cluster")?;
+    if cluster["status"]["state"] != "Active" {
+        let waits: &Value = &cluster["status"];
+        return Err(format!("the cluster is not Active: {waits}"));
+    }
+    let home = Name::new(NAMESPACE, CLUSTER);
+    let alive = truth
+        .processes
+        .iter()
+        .filter(|process| process.home == home && process.life == Life::Alive);
+    let mut count = 0;
+    for process in alive {
+        count += 1;
+        if !process.state_ok {
+            return Err(format!("{} does not say cluster_state:ok", process.ip));
+        }
+        if let Role::Replica { linked: false, .. } = process.role {
+            return Err(format!("replica {} has no link", process.ip));
+        }
+    }
+    if count != wish.shape.nodes() {
+        return Err(format!("{count} processes of {}", wish.shape.nodes()));
+    }
+    Ok(())
+}
+
+/// What it all came to, in words that two runs share whose names differ.
+pub(crate) fn state(truth: &Snapshot) -> String {
+    let mut text = String::new();
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for object in &truth.objects {
+        let detail = match object.kind.as_str() {
+            "ValkeyCluster" => format!(" {}", object.body["status"]),
+            "ValkeyNode" => format!(
+                " shard {} {}",
+                object.body["spec"]["shardIndex"], object.body["spec"]["lifecycle"]
+            ),
+            "Pod" => format!(" {}", object.body["status"]["phase"]),
+            _ => String::new(),
+        };
+        *counts
+            .entry(format!("{}{detail}", object.kind))
+            .or_default() += 1;
+    }
+    for (what, count) in counts {
+        writeln!(text, "{count} {what}").expect("memory takes it");
+    }
+    let mut roles: BTreeMap<String, u32> = BTreeMap::new();
+    for process in &truth.processes {
+        if process.life != Life::Ended {
+            let role = match &process.role {
+                Role::Primary => format!("primary of {}", process.accepts),
+                Role::Replica { linked, .. } => format!("replica, linked: {linked}"),
+            };
+            *roles.entry(role).or_default() += 1;
+        }
+    }
+    for (role, count) in roles {
+        writeln!(text, "{count} {role}").expect("memory takes it");
+    }
+    text
+}

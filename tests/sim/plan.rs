@@ -1,0 +1,479 @@
+//! A run before it is run: what a seed stands for, in words that can be printed and cut down.
+//! Never looks at a world: what an act hits is picked when its time comes, by the number it carries.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::kube::client::Moment;
+use crate::kube::rng::Rng;
+
+/// Milliseconds since the run began.
+pub(crate) type Millis = u64;
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What everything within the models is drawn from.
+    pub(crate) seed: u64,
+    /// Machines to run pods on, spread over three zones.
+    pub(crate) hosts: u32,
+    /// What the cluster is to be.
+    pub(crate) shape: Shape,
+    /// What happens, in the order of time.
+    pub(crate) acts: Vec<(Millis, Act)>,
+    /// When every fault ends and the last wish is made.
+    pub(crate) healed: Millis,
+}
+
+/// Shards, and replicas of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) shards: u32,
+    pub(crate) replicas: u32,
+}
+
+impl Shape {
+    /// How many nodes that is.
+    pub(crate) fn nodes(self) -> u32 {
+        self.shards * (1 + self.replicas)
+    }
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// A person does it.
+    Edit(Edit),
+    /// It is broken on purpose.
+    Fault(Fault),
+}
+
+/// What people do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edit {
+    /// The cluster is applied.
+    Apply,
+    /// The cluster is deleted.
+    Delete,
+    /// A part of the menu is taken away; what is made of it stays.
+    Withdraw(Part),
+    /// It is there again.
+    Offer(Part),
+    /// The cluster gets another binding, by number, or with 0 none.
+    Bind(u8),
+    /// A pod annotation with this value.
+    Annotate(u8),
+    /// The pause annotation is set.
+    Pause,
+    /// And taken off.
+    Resume,
+    /// The cluster asks for another shape.
+    Reshape(Shape),
+    /// The image becomes one that nobody can pull.
+    Misspell,
+    /// And the right one again.
+    Respell,
+    /// Somebody deletes what the operator keeps (F19).
+    Take(Kept),
+}
+
+/// Parts of the menu, and the reason why a cluster without one waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Image,
+    Config,
+    BaseConfig,
+    Role,
+}
+
+/// What the operator keeps or makes; of nodes the one by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Service,
+    AclConfigMap,
+    NodeConfigMap(u8),
+    Node(u8),
+}
+
+/// What is broken; `pick` chooses among what is there, `lasts` is in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// F08: the operator is killed, and started again so much later.
+    Kill { pause: Millis },
+    /// F08: the same at the write so many from now.
+    KillAtWrite { writes: u64, moment: Moment },
+    /// F09: a second operator runs beside the first.
+    Second { lasts: Millis },
+    /// F10: the API server answers one of so many requests with an error.
+    Refuse {
+        how: Refusal,
+        one_in: u64,
+        lasts: Millis,
+    },
+    /// F11: the events of a kind come late.
+    Lag {
+        kind: Watched,
+        by: Millis,
+        lasts: Millis,
+    },
+    /// F11: every watch is cut, and the history is gone if so said.
+    CutWatches { gone: bool },
+    /// F11: an event of a kind is lost, and nobody says so.
+    Lose { kind: Watched },
+    /// F11: lists for the stores are older by so many writes.
+    StaleLists { writes: u64, lasts: Millis },
+    /// F12: the API server answers nothing, until it is over or never.
+    Silence { lasts: Millis, lost: bool },
+    /// F01: a pod is deleted, with or without its grace.
+    DeletePod { pick: u8, force: bool },
+    /// F02: a process is killed, or ends in order.
+    KillProcess { pick: u8, orderly: bool },
+    /// F03: a process hangs.
+    Hang { pick: u8, lasts: Millis },
+    /// F04: a machine is lost, and comes back or not.
+    LoseHost { pick: u8, lasts: Millis },
+    /// F05, F06: a pod is cut off from the others, both ways or one, on the bus alone or on all ports.
+    Partition {
+        pick: u8,
+        one_way: bool,
+        bus_only: bool,
+        lasts: Millis,
+    },
+    /// F07: the operator reaches no pod.
+    Blind { lasts: Millis },
+    /// F14: first syncs take so much longer.
+    SlowSync { by: Millis, lasts: Millis },
+    /// F22: a pod's object lingers, since its kubelet is silent.
+    SilentKubelet { pick: u8, lasts: Millis },
+    /// F25: everything dies at once.
+    PowerCut,
+    /// F27: mounted files follow their ConfigMap late.
+    SlowMounts { lasts: Millis },
+}
+
+/// How the API server refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Conflict,
+    TooMany,
+    Internal,
+    Unavailable,
+    /// Broken off before or after it took effect.
+    Broken {
+        done: bool,
+    },
+}
+
+/// Kinds whose events may go astray.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watched {
+    Cluster,
+    Node,
+    Pod,
+    ConfigMap,
+    Service,
+    Config,
+    Image,
+    Role,
+}
+
+impl Watched {
+    /// Every one.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Cluster,
+        Self::Node,
+        Self::Pod,
+        Self::ConfigMap,
+        Self::Service,
+        Self::Config,
+        Self::Image,
+        Self::Role,
+    ];
+}
+
+impl Fault {
+    /// Its number in the list of faults.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Self::DeletePod { .. } => "F01",
+            Self::KillProcess { .. } => "F02",
+            Self::Hang { .. } => "F03",
+            Self::LoseHost { .. } => "F04",
+            Self::Partition { one_way: false, .. } => "F05",
+            Self::Partition { one_way: true, .. } => "F06",
+            Self::Blind { .. } => "F07",
+            Self::Kill { .. } | Self::KillAtWrite { .. } => "F08",
+            Self::Second { .. } => "F09",
+            Self::Refuse { .. } => "F10",
+            Self::Lag { .. }
+            | Self::CutWatches { .. }
+            | Self::Lose { .. }
+            | Self::StaleLists { .. } => "F11",
+            Self::Silence { .. } => "F12",
+            Self::SlowSync { .. } => "F14",
+            Self::SilentKubelet { .. } => "F22",
+            Self::PowerCut => "F25",
+            Self::SlowMounts { .. } => "F27",
+        }
+    }
+}
+
+impl Plan {
+    /// A bootstrap without any trouble.
+    pub(crate) fn calm(seed: u64, shape: Shape) -> Self {
+        Self {
+            seed,
+            hosts: 3,
+            shape,
+            acts: vec![(0, Act::Edit(Edit::Apply))],
+            healed: 1_000,
+        }
+    }
+
+    /// What a seed stands for in the swarm.
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut draw = Draw(Rng::new(seed));
+        let shape = draw.shape();
+        let healed = draw.between(5_000, 60_000);
+        let mut acts: Vec<(Millis, Act)> = (0..draw.between(3, 8))
+            .map(|_| (draw.between(0, healed), Act::Edit(draw.edit(shape))))
+            .collect();
+        // A few kinds of trouble at a time: all at once hide each other.
+        acts.extend(
+            (0..draw.between(0, 6)).map(|_| (draw.between(0, healed), Act::Fault(draw.fault()))),
+        );
+        acts.push((draw.between(0, 3_000), Act::Edit(Edit::Apply)));
+        acts.sort_by_key(|(at, _)| *at);
+        Self {
+            seed,
+            hosts: u32::try_from(draw.between(1, 5)).unwrap_or(1),
+            shape,
+            acts,
+            healed,
+        }
+    }
+
+    /// The same without some of its acts, or smaller.
+    pub(crate) fn cut(mut self, cut: &Cut) -> Self {
+        if let Some(keep) = &cut.keep {
+            let kept = self.acts.iter().enumerate();
+            let kept = kept.filter(|(index, _)| keep.contains(index));
+            self.acts = kept.map(|(_, act)| *act).collect();
+        }
+        self.shape = cut.shape.unwrap_or(self.shape);
+        self
+    }
+}
+
+/// What is left of a plan that was cut down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// The acts that stay, by their place; all without it.
+    pub(crate) keep: Option<Vec<usize>>,
+    /// Another shape.
+    pub(crate) shape: Option<Shape>,
+}
+
+/// How a run is named on a command line: `12`, or `12:3x1:0,4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replay {
+    pub(crate) seed: u64,
+    pub(crate) cut: Cut,
+}
+
+impl fmt::Display for Replay {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.seed)?;
+        if self.cut == Cut::default() {
+            return Ok(());
+        }
+        match self.cut.shape {
+            Some(Shape { shards, replicas }) => write!(formatter, ":{shards}x{replicas}")?,
+            None => formatter.write_str(":")?,
+        }
+        let Some(keep) = &self.cut.keep else {
+            return Ok(());
+        };
+        let keep: Vec<String> = keep.iter().map(usize::to_string).collect();
+        write!(formatter, ":{}", keep.join(","))
+    }
+}
+
+impl FromStr for Replay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no run: it is written like 12 or 12:3x1:0,4");
+        let mut parts = text.splitn(3, ':');
+        let seed = parts.next().and_then(|seed| seed.parse().ok());
+        let shape = match parts.next() {
+            None | Some("") => None,
+            Some(shape) => {
+                let (shards, replicas) = shape.split_once('x').ok_or_else(wrong)?;
+                Some(Shape {
+                    shards: shards.parse().map_err(|_| wrong())?,
+                    replicas: replicas.parse().map_err(|_| wrong())?,
+                })
+            }
+        };
+        let keep = match parts.next() {
+            None => None,
+            Some("") => Some(Vec::new()),
+            Some(keep) => {
+                let keep = keep.split(',').map(|act| act.parse().map_err(|_| wrong()));
+                Some(keep.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Self {
+            seed: seed.ok_or_else(wrong)?,
+            cut: Cut { keep, shape },
+        })
+    }
+}
+
+struct Draw(Rng);
+
+impl Draw {
+    fn between(&mut self, low: u64, high: u64) -> u64 {
+        self.0.between((low, high))
+    }
+
+    fn pick(&mut self) -> u8 {
+        u8::try_from(self.between(0, 255)).unwrap_or(0)
+    }
+
+    fn yes(&mut self) -> bool {
+        self.between(0, 1) == 1
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        let index = self.between(0, of.len() as u64 - 1);
+        of[usize::try_from(index).expect("a small number")]
+    }
+
+    /// Mostly small: what goes wrong with six nodes goes wrong with three.
+    fn shape(&mut self) -> Shape {
+        let (shards, replicas) = self.one(&[
+            (1, 0),
+            (1, 1),
+            (1, 2),
+            (2, 0),
+            (2, 1),
+            (3, 0),
+            (3, 1),
+            (3, 1),
+            (3, 2),
+            (4, 1),
+            (5, 0),
+            (6, 0),
+            (1, 3),
+        ]);
+        Shape { shards, replicas }
+    }
+
+    fn lasts(&mut self) -> Millis {
+        let longest = self.one(&[1_000, 5_000, 30_000]);
+        self.between(100, longest)
+    }
+
+    fn edit(&mut self, shape: Shape) -> Edit {
+        let part = self.one(&[Part::Image, Part::Config, Part::BaseConfig, Part::Role]);
+        let kept = match self.between(0, 3) {
+            0 => Kept::Service,
+            1 => Kept::AclConfigMap,
+            2 => Kept::NodeConfigMap(self.pick()),
+            _ => Kept::Node(self.pick()),
+        };
+        match self.between(0, 13) {
+            0 => Edit::Delete,
+            1 | 2 => Edit::Apply,
+            3 | 4 => Edit::Withdraw(part),
+            5 | 6 => Edit::Offer(part),
+            7 => Edit::Bind(self.pick() % 4),
+            8 => Edit::Annotate(self.pick()),
+            9 => Edit::Pause,
+            10 => Edit::Resume,
+            11 => Edit::Reshape(Shape {
+                shards: shape.shards + 1,
+                ..shape
+            }),
+            12 => self.one(&[Edit::Misspell, Edit::Respell]),
+            _ => Edit::Take(kept),
+        }
+    }
+
+    fn fault(&mut self) -> Fault {
+        let lasts = self.lasts();
+        let kind = self.one(&Watched::ALL);
+        match self.between(0, 21) {
+            0 => Fault::Kill {
+                pause: self.between(0, 5_000),
+            },
+            1..=3 => Fault::KillAtWrite {
+                writes: self.between(1, 30),
+                moment: self.one(&Moment::ALL),
+            },
+            4 => Fault::Second { lasts },
+            5 | 6 => {
+                let done = self.yes();
+                Fault::Refuse {
+                    how: self.one(&[
+                        Refusal::Conflict,
+                        Refusal::TooMany,
+                        Refusal::Internal,
+                        Refusal::Unavailable,
+                        Refusal::Broken { done },
+                    ]),
+                    one_in: self.between(1, 10),
+                    lasts,
+                }
+            }
+            7 | 8 => Fault::Lag {
+                kind,
+                by: self.one(&[200, 1_000, 5_000, 20_000]),
+                lasts,
+            },
+            9 => Fault::CutWatches { gone: self.yes() },
+            10 => Fault::Lose { kind },
+            11 => Fault::StaleLists {
+                writes: self.one(&[1, 5, 20]),
+                lasts,
+            },
+            12 => Fault::Silence {
+                lasts,
+                lost: self.yes(),
+            },
+            13 => Fault::Blind { lasts },
+            14 => Fault::SlowSync {
+                by: self.lasts(),
+                lasts,
+            },
+            15 => Fault::SlowMounts { lasts },
+            _ => self.pod_fault(lasts),
+        }
+    }
+
+    fn pod_fault(&mut self, lasts: Millis) -> Fault {
+        let pick = self.pick();
+        match self.between(0, 7) {
+            0 => Fault::DeletePod {
+                pick,
+                force: self.yes(),
+            },
+            1 | 2 => Fault::KillProcess {
+                pick,
+                orderly: self.yes(),
+            },
+            3 => Fault::Hang { pick, lasts },
+            4 => Fault::LoseHost { pick, lasts },
+            5 => Fault::Partition {
+                pick,
+                one_way: self.yes(),
+                bus_only: self.yes(),
+                lasts,
+            },
+            6 => Fault::SilentKubelet { pick, lasts },
+            _ => Fault::PowerCut,
+        }
+    }
+}

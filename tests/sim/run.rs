@@ -1,0 +1,402 @@
+//! One run of a plan, from the first moment to the last.
+//! Never the same plan with another outcome: whatever differs between two runs of it is a fault of this room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::acts::{Stage, furnish, offer};
+use crate::checker::evidence::{Actor, Goal, What};
+use crate::checker::{Rules, Violation};
+use crate::end;
+use crate::kube::Kube;
+use crate::kube::client::{Gate, Moment};
+use crate::log::Log;
+use crate::operators::{Operators, Running};
+use crate::pipes::Pipes;
+use crate::plan::{Act, Fault, Millis, Part, Plan};
+use crate::record::Record;
+use crate::truth;
+use crate::valkey::Net;
+use crate::wish::Wish;
+use crate::world::{Shared, World, take};
+
+/// How often it is looked whether the goal is reached.
+const LOOK: Millis = 1_000;
+/// An operator that did nothing for as long has nothing to do.
+const QUIET: Millis = 15_000;
+/// A killed operator is started again so much later, where nothing else is said.
+const RESTART: Millis = 500;
+
+/// What is asked of a run beyond its plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Keep the story.
+    pub(crate) story: bool,
+    /// The first operator ends at this write.
+    pub(crate) crash: Option<(u64, Moment)>,
+    /// Rules of the API server's misbehaviour, in force from the start.
+    pub(crate) trouble: Vec<crate::kube::faults::Rule>,
+    /// How long it has to stay quiet at the end.
+    pub(crate) calm: Millis,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            story: false,
+            crash: None,
+            trouble: Vec::new(),
+            calm: 60_000,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The first rule that did not hold.
+    pub(crate) violation: Option<Violation>,
+    /// What happened, if it was to be kept.
+    pub(crate) story: Vec<String>,
+    /// Writes and commands of operators.
+    pub(crate) actions: u64,
+    /// Requests that read, and writes of the first operator.
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    /// Faults by id.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// How often each rule of trouble hit.
+    pub(crate) hits: Vec<u64>,
+    /// How long it took.
+    pub(crate) lasted: Millis,
+    /// What it all ended in, names apart.
+    pub(crate) end: String,
+    /// Actions, reasons and errors that came up.
+    pub(crate) seen: BTreeSet<String>,
+    /// Two runs with the same are the same.
+    pub(crate) fingerprint: u64,
+}
+
+/// Runs a plan in this thread.
+pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs nothing but memory");
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let log = Log::start();
+        let hears = tracing_subscriber::registry().with(log.clone());
+        let _hears = tracing::subscriber::set_default(hears);
+        drive(plan, options, log).await
+    })
+}
+
+async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
+    let record = Record::new(Rules::default(), log.clone(), options.story);
+    let mut world = World::new(Net::new(plan.seed), Kube::new(plan.seed), record);
+    furnish(&mut world, plan.hosts);
+    for rule in &options.trouble {
+        world.kube.api.misbehave(rule.clone());
+    }
+    let world = Shared::new(Mutex::new(world));
+    let api = Gate::new(world.clone());
+    tokio::spawn(api.clone().run());
+    let mut operators = Operators {
+        first: None,
+        pipes: Pipes::start(&world, &api),
+        api,
+        seed: plan.seed,
+    };
+    let mut play = Play {
+        start: Instant::now(),
+        stage: Stage::new(Wish::new(plan.shape)),
+        running: vec![operators.start(0, options.crash)],
+        started: 1,
+        due: BTreeMap::new(),
+        operators,
+        world,
+    };
+    play.acts(plan).await;
+    play.heal(plan).await;
+    play.settle(plan, options.calm).await;
+    play.outcome(&log)
+}
+
+/// What is to be done to operators later.
+#[derive(Clone, Copy, Debug)]
+enum Later {
+    Start,
+    Kill(u32),
+}
+
+struct Play {
+    start: Instant,
+    stage: Stage,
+    world: Shared,
+    operators: Operators,
+    running: Vec<Running>,
+    started: u32,
+    due: BTreeMap<(Millis, u32), Later>,
+}
+
+impl Play {
+    async fn acts(&mut self, plan: &Plan) {
+        {
+            let mut world = take(&self.world);
+            for part in Part::ALL {
+                offer(&mut world, 0, part);
+            }
+        }
+        for (at, act) in &plan.acts {
+            self.wait_until((*at).min(plan.healed)).await;
+            if take(&self.world).record.violation.is_some() {
+                return;
+            }
+            self.act(*act);
+        }
+        self.wait_until(plan.healed).await;
+    }
+
+    fn act(&mut self, act: Act) {
+        let mut world = take(&self.world);
+        match act {
+            _ if end::is_not_for_now(&world, act) => {}
+            Act::Edit(edit) => self.stage.edit(&mut world, edit),
+            Act::Fault(fault) => {
+                self.stage.fault(&mut world, fault);
+                drop(world);
+                self.fault(fault);
+            }
+        }
+    }
+
+    /// The part of a fault that hits operators.
+    fn fault(&mut self, fault: Fault) {
+        let now = take(&self.world).now();
+        match fault {
+            Fault::Kill { pause } => {
+                for running in self.running.drain(..) {
+                    running.kill();
+                }
+                self.later(now + pause, Later::Start);
+            }
+            Fault::KillAtWrite { writes, moment } => {
+                if let Some(Running { switch, .. }) = self.running.first() {
+                    switch.crash_at(switch.writes() + writes, moment);
+                }
+            }
+            Fault::Second { lasts } => {
+                let number = self.begin();
+                self.later(now + lasts, Later::Kill(number));
+            }
+            Fault::Refuse { .. }
+            | Fault::Lag { .. }
+            | Fault::CutWatches { .. }
+            | Fault::Lose { .. }
+            | Fault::StaleLists { .. }
+            | Fault::Silence { .. }
+            | Fault::DeletePod { .. }
+            | Fault::KillProcess { .. }
+            | Fault::Hang { .. }
+            | Fault::LoseHost { .. }
+            | Fault::Partition { .. }
+            | Fault::Blind { .. }
+            | Fault::SlowSync { .. }
+            | Fault::SilentKubelet { .. }
+            | Fault::PowerCut
+            | Fault::SlowMounts { .. } => {}
+        }
+    }
+
+    fn begin(&mut self) -> u32 {
+        let number = self.started;
+        self.started += 1;
+        self.running.push(self.operators.start(number, None));
+        number
+    }
+
+    fn later(&mut self, at: Millis, what: Later) {
+        let number = u32::try_from(self.due.len()).unwrap_or(u32::MAX);
+        self.due.insert((at, number), what);
+    }
+
+    /// Waits, and meanwhile ends what was to last until then and starts who died.
+    async fn wait_until(&mut self, until: Millis) {
+        loop {
+            let now = take(&self.world).now();
+            self.tend(now);
+            // Whatever was done to the world has to be told to its watches.
+            self.operators.api.nudge();
+            if now >= until {
+                return;
+            }
+            let dues = [
+                self.stage.next_repair(),
+                self.due.keys().next().map(|(at, _)| *at),
+                Some(until),
+            ];
+            let next = dues
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(until)
+                .max(now + 1);
+            let died = self.running.iter().map(|running| running.switch.ended());
+            let died: Vec<_> = died.map(Box::pin).collect();
+            let next = sleep_until(self.start + Duration::from_millis(next));
+            if died.is_empty() {
+                next.await;
+            } else {
+                tokio::select! {
+                    biased;
+                    _ = futures::future::select_all(died) => {}
+                    () = next => {}
+                }
+            }
+        }
+    }
+
+    fn tend(&mut self, now: Millis) {
+        let before = self.running.len();
+        self.running.retain(|running| {
+            let lives = running.switch.is_on();
+            if !lives {
+                running.kill();
+            }
+            lives
+        });
+        if before > 0 && self.running.is_empty() {
+            self.later(now + RESTART, Later::Start);
+        }
+        while let Some(first) = self.due.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            match first.remove() {
+                Later::Start if self.running.is_empty() => {
+                    self.begin();
+                }
+                Later::Start => {}
+                Later::Kill(number) => {
+                    let (gone, stay) = std::mem::take(&mut self.running)
+                        .into_iter()
+                        .partition(|running: &Running| running.number == number);
+                    self.running = stay;
+                    gone.iter().for_each(Running::kill);
+                    if self.running.is_empty() {
+                        self.begin();
+                    }
+                }
+            }
+        }
+        self.stage.repair(&mut take(&self.world), false);
+    }
+
+    /// Ends every fault, and makes the last wish.
+    async fn heal(&mut self, plan: &Plan) {
+        self.due.clear();
+        for running in &self.running {
+            running.switch.spare();
+        }
+        // One operator stays; if none lives one is started.
+        let rest = self.running.split_off(self.running.len().min(1));
+        rest.iter().for_each(Running::kill);
+        if self.running.is_empty() {
+            self.begin();
+        }
+        {
+            let mut world = take(&self.world);
+            self.stage.repair(&mut world, true);
+            self.stage.put_right(&mut world, plan.shape);
+            self.stage.start_over(&mut world);
+        }
+        // A cluster that is still going is asked for again once it is gone.
+        for _ in 0..60 {
+            let there = end::is_going(&take(&self.world));
+            if !self.stage.wish.exists || !there {
+                break;
+            }
+            let now = take(&self.world).now();
+            self.wait_until(now + LOOK).await;
+        }
+        let mut world = take(&self.world);
+        self.stage.put_right(&mut world, plan.shape);
+        let now = world.now();
+        let truth = truth::snapshot(&mut world);
+        world
+            .record
+            .step(now, Actor::User, What::Stable(Goal::Declared), Some(truth));
+    }
+
+    /// Waits for the goal, and that nothing happens after it.
+    async fn settle(&mut self, plan: &Plan, calm: Millis) {
+        let begun = take(&self.world).now();
+        let bound = begun + (60 + 15 * Millis::from(plan.shape.nodes())) * LOOK;
+        loop {
+            {
+                let mut world = take(&self.world);
+                let now = world.now();
+                let truth = truth::snapshot(&mut world);
+                let reached = end::reached(&world, &truth, &self.stage.wish);
+                world
+                    .record
+                    .step(now, Actor::Machinery, What::Look, Some(truth));
+                if world.record.violation.is_some() {
+                    return;
+                }
+                match reached {
+                    Ok(()) if now < world.record.acted.max(begun) + QUIET => {}
+                    Ok(()) => {
+                        world.record.step(now, Actor::Machinery, What::Calm, None);
+                        break;
+                    }
+                    Err(missing) if now > bound => {
+                        return world.record.break_rule("L1", now, missing);
+                    }
+                    Err(_) => {}
+                }
+            }
+            let now = take(&self.world).now();
+            self.wait_until(now + LOOK).await;
+        }
+        let now = take(&self.world).now();
+        self.wait_until(now + calm).await;
+        let mut world = take(&self.world);
+        let now = world.now();
+        let truth = truth::snapshot(&mut world);
+        if let Err(missing) = end::reached(&world, &truth, &self.stage.wish) {
+            world
+                .record
+                .break_rule("L1", now, format!("reached, and lost again: {missing}"));
+        }
+        world
+            .record
+            .step(now, Actor::Machinery, What::Look, Some(truth));
+        world.record.finish(now);
+    }
+
+    fn outcome(&mut self, log: &Log) -> Outcome {
+        let mut world = take(&self.world);
+        let now = world.now();
+        world.record.hear(now + 1);
+        let truth = truth::snapshot(&mut world);
+        Outcome {
+            violation: world.record.violation.clone(),
+            story: world.record.story.take().unwrap_or_default(),
+            actions: world.record.actions,
+            reads: world.kube.api.reads(),
+            writes: self.operators.first_writes(),
+            faults: world.record.faults.clone(),
+            hits: world.kube.api.faults.hits().to_vec(),
+            lasted: now,
+            end: end::state(&truth),
+            seen: log.take_seen(),
+            fingerprint: world.record.fingerprint,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Sim-C: every workflow with each read late or old, and with each event of a watch lost, doubled or late.
+//! Never two of them in one run: what one does must not hide behind another.
+
+use crate::crash::workflows;
+use crate::kube::faults::{Effect, Match, Rule, Verb};
+use crate::plan::{Act, Fault, Plan};
+use crate::run::{Options, Outcome, run};
+use crate::suite::{Job, hold};
+
+/// What goes wrong with a read.
+fn reads() -> [(&'static str, Effect); 2] {
+    [
+        ("read late", Effect::Delay { by: 700 }),
+        ("read very late", Effect::Delay { by: 4_000 }),
+    ]
+}
+
+/// What goes wrong with an event.
+fn events() -> [(&'static str, Effect); 3] {
+    [
+        ("event lost", Effect::Lose),
+        ("event twice", Effect::Double),
+        ("event late", Effect::Lag { by: 5_000 }),
+    ]
+}
+
+#[test]
+fn every_read_can_be_old_and_every_event_be_lost() {
+    let mut jobs = Vec::new();
+    for (name, plan) in workflows() {
+        let (undisturbed, counts) = counted(&plan);
+        assert_eq!(undisturbed.violation, None, "{name}, undisturbed");
+        let job = |what: &str, number: u64, rule: Rule| Job {
+            name: format!("{name}, {what} {number}"),
+            plan: plan.clone(),
+            options: Options {
+                trouble: vec![rule],
+                ..Options::default()
+            },
+            end: Some(undisturbed.end.clone()),
+        };
+        for (what, effect) in reads() {
+            jobs.extend(
+                (0..counts.reads)
+                    .map(|number| job(what, number, nth(of_reads(), effect.clone(), number))),
+            );
+        }
+        for (what, effect) in events() {
+            jobs.extend(
+                (0..counts.events)
+                    .map(|number| job(what, number, nth(of_events(), effect.clone(), number))),
+            );
+        }
+        jobs.extend(restarts(name, &plan, &undisturbed));
+    }
+    hold("stale", &jobs);
+}
+
+/// A restarted operator fills its stores with lists that are older than what its predecessor wrote.
+fn restarts<'a>(
+    name: &'a str,
+    plan: &'a Plan,
+    undisturbed: &'a Outcome,
+) -> impl Iterator<Item = Job> + 'a {
+    let writes = [1, 5, 20];
+    writes.into_iter().flat_map(move |writes| {
+        (1..=undisturbed.writes).step_by(3).map(move |crash| {
+            let mut plan = plan.clone();
+            let stale = Fault::StaleLists {
+                writes,
+                lasts: plan.healed,
+            };
+            plan.acts.insert(0, (0, Act::Fault(stale)));
+            Job {
+                name: format!("{name}, ended at write {crash}, then lists old by {writes}"),
+                plan,
+                options: Options {
+                    crash: Some((crash, crate::kube::client::Moment::AfterAnswer)),
+                    ..Options::default()
+                },
+                end: Some(undisturbed.end.clone()),
+            }
+        })
+    })
+}
+
+struct Counts {
+    reads: u64,
+    events: u64,
+}
+
+/// The undisturbed run, and how many reads and events it has.
+fn counted(plan: &Plan) -> (Outcome, Counts) {
+    let never = |of| Rule {
+        count: u64::MAX,
+        ..Rule::once(of, Effect::Delay { by: 0 })
+    };
+    let options = Options {
+        trouble: vec![
+            never(of_reads()),
+            Rule {
+                count: u64::MAX,
+                ..Rule::once(of_events(), Effect::Lag { by: 0 })
+            },
+        ],
+        ..Options::default()
+    };
+    let outcome = run(plan, &options);
+    let counts = Counts {
+        reads: outcome.hits[0],
+        events: outcome.hits[1],
+    };
+    (outcome, counts)
+}
+
+fn nth(of: Match, effect: Effect, number: u64) -> Rule {
+    Rule {
+        skip: number,
+        ..Rule::once(of, effect)
+    }
+}
+
+fn of_reads() -> Match {
+    Match {
+        operators: true,
+        verbs: vec![Verb::Get, Verb::List],
+        ..Match::default()
+    }
+}
+
+fn of_events() -> Match {
+    Match {
+        operators: true,
+        verbs: vec![Verb::Watch],
+        ..Match::default()
+    }
+}

@@ -1,0 +1,228 @@
+//! Everything outside the operators: one Kubernetes, all Valkey processes, and the record of both.
+//! Never acts by itself: time and requests come from `clockwork` and the carriers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+
+use crate::checker::evidence::{Actor, Outcome, What};
+use crate::kube::Kube;
+use crate::kube::api::Answer;
+use crate::kube::client::{self, Fate, Switch};
+use crate::kube::target::Call;
+use crate::plan::Millis;
+use crate::pods::{Pods, Runtime};
+use crate::record::Record;
+use crate::truth;
+use crate::valkey::{self, ConnectionId, Net, Peer, Told, Value};
+
+/// A world that several tasks of one thread use in turn.
+pub(crate) type Shared = Arc<Mutex<World>>;
+
+/// Takes a world in hand, brought up to now. Never keep it over an await.
+pub(crate) fn take(world: &Shared) -> MutexGuard<'_, World> {
+    let mut world = world.lock().expect("no panic with it in hand");
+    world.catch_up();
+    world
+}
+
+/// All that an operator stands on.
+pub(crate) struct World {
+    start: Instant,
+    pub(crate) net: Net,
+    pub(crate) kube: Kube,
+    pub(crate) pods: Pods,
+    pub(crate) record: Record,
+    lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
+}
+
+impl World {
+    /// A world that begins now.
+    pub(crate) fn new(net: Net, kube: Kube, record: Record) -> Self {
+        Self {
+            start: Instant::now(),
+            net,
+            kube,
+            pods: Pods::default(),
+            record,
+            lines: BTreeMap::new(),
+        }
+    }
+
+    /// Milliseconds since it began.
+    pub(crate) fn now(&self) -> Millis {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    /// Lets everything happen that is due.
+    fn catch_up(&mut self) {
+        let now = self.now();
+        self.record.hear(now);
+        self.net.advance(now);
+        let mut runtime = Runtime {
+            net: &mut self.net,
+            pods: &mut self.pods,
+        };
+        self.kube.advance(now, &mut runtime);
+        self.note_writes(None);
+        self.pass_on();
+    }
+
+    /// Records what was written to the API since the last look.
+    fn note_writes(&mut self, truth: Option<Arc<truth::Snapshot>>) {
+        for record in self.kube.api.drain_audit() {
+            let by = truth::actor(record.caller);
+            let truth = match by {
+                Actor::Operator(_) => truth.clone(),
+                Actor::Saboteur | Actor::User | Actor::Machinery => None,
+            };
+            self.record
+                .step(record.at, by, What::Write(truth::write(record)), truth);
+        }
+    }
+
+    /// Dials a process for an operator.
+    pub(crate) fn dial(&mut self, ip: IpAddr, port: u16) -> valkey::Dial {
+        let now = self.now();
+        self.net.connect(now, Peer::Operator, ip, port)
+    }
+
+    /// Where replies on a connection go.
+    pub(crate) fn listen(
+        &mut self,
+        connection: ConnectionId,
+        switch: Switch,
+        replies: UnboundedSender<Vec<u8>>,
+    ) {
+        self.lines.insert(connection, (switch, replies));
+    }
+
+    /// The operator closed a connection.
+    pub(crate) fn hang_up(&mut self, connection: ConnectionId) {
+        self.lines.remove(&connection);
+        let now = self.now();
+        self.net.hang_up(now, connection);
+    }
+
+    /// An operator sends a command.
+    pub(crate) fn say(
+        &mut self,
+        (operator, switch): (u32, &Switch),
+        to: IpAddr,
+        connection: ConnectionId,
+        words: &[Vec<u8>],
+    ) {
+        let mutating = mutates(words);
+        let fate = if mutating {
+            switch.count_write()
+        } else {
+            Fate::Go
+        };
+        if fate == Fate::Vanish {
+            return;
+        }
+        let now = self.now();
+        let truth = mutating.then(|| truth::snapshot(self));
+        let command = mutating.then(|| truth::command(self, to, words));
+        let answer = self.net.command(now, connection, words);
+        if let Some(mut command) = command {
+            command.outcome = outcome(&answer, fate);
+            let by = Actor::Operator(operator);
+            self.record.step(now, by, What::Command(command), truth);
+        }
+        match answer {
+            valkey::Answer::Reply(reply) => self.reply(connection, &reply),
+            valkey::Answer::Later => {}
+            valkey::Answer::Closed => {
+                self.lines.remove(&connection);
+            }
+        }
+        if fate == Fate::Last {
+            switch.turn_off();
+        }
+        self.pass_on();
+    }
+
+    /// Hands on what processes said or did since.
+    fn pass_on(&mut self) {
+        for (connection, told) in self.net.take_answers() {
+            match told {
+                Told::Reply(reply) => self.reply(connection, &reply),
+                Told::Closed => {
+                    self.lines.remove(&connection);
+                }
+            }
+        }
+    }
+
+    fn reply(&self, connection: ConnectionId, reply: &Value) {
+        let Some((switch, replies)) = self.lines.get(&connection) else {
+            return;
+        };
+        // A dead operator hears no more, and a living one may have dropped its end meanwhile.
+        if switch.is_on() {
+            let mut bytes = Vec::new();
+            reply.encode(&mut bytes);
+            replies.send(bytes).ok();
+        }
+    }
+}
+
+impl client::World for World {
+    fn kube(&mut self) -> &mut Kube {
+        &mut self.kube
+    }
+
+    fn advance(&mut self, _now: Millis) {
+        self.catch_up();
+    }
+
+    fn next_event(&self) -> Option<Millis> {
+        [self.kube.next_event(), self.net.next_event()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn request(&mut self, now: Millis, call: &Call) -> Answer {
+        let truth = call.writes().then(|| truth::snapshot(self));
+        let answer = self.kube.request(now, call);
+        self.note_writes(truth);
+        answer
+    }
+}
+
+fn outcome(answer: &valkey::Answer, fate: Fate) -> Outcome {
+    match answer {
+        valkey::Answer::Reply(Value::Error(words)) => Outcome::Refused(words.clone()),
+        valkey::Answer::Reply(_) if fate != Fate::Mute => Outcome::Done,
+        valkey::Answer::Reply(_) | valkey::Answer::Later => Outcome::Unanswered { done: true },
+        valkey::Answer::Closed => Outcome::Unanswered { done: false },
+    }
+}
+
+/// Whether a command changes more than the connection that it is sent on.
+fn mutates(words: &[Vec<u8>]) -> bool {
+    let word = |index: usize| {
+        let word = words.get(index).map(Vec::as_slice).unwrap_or_default();
+        String::from_utf8_lossy(word).to_ascii_uppercase()
+    };
+    match word(0).as_str() {
+        "CLUSTER" => !matches!(
+            word(1).as_str(),
+            "MYID"
+                | "MYSHARDID"
+                | "INFO"
+                | "NODES"
+                | "SLOTS"
+                | "SHARDS"
+                | "LINKS"
+                | "GETSLOTMIGRATIONS"
+        ),
+        "ACL" | "CONFIG" => true,
+        _ => false,
+    }
+}
