@@ -574,7 +574,9 @@ fn a_hung_process_is_given_up_after_a_minute_unless_it_is_the_last_copy() {
     );
     check(
         "3x1: a=0/3 b<a(hung=61,machine=lost) | c=1/3 d<c | e=2/3 f<e",
-        expect!["take DeleteNode(b): b has been silent to the operator and to its peers for a minute"],
+        expect![
+            "take DeleteNode(b): b has been silent to the operator and to its peers for a minute"
+        ],
     );
     check(
         "3x1: a=0/3 b<a(hung=59,machine=lost) | c=1/3 d<c | e=2/3 f<e",
@@ -586,7 +588,9 @@ fn a_hung_process_is_given_up_after_a_minute_unless_it_is_the_last_copy() {
     );
     check(
         "3x1: a=0/3 b(mute,blind) | c=1/3 d<c | e=2/3 f<e",
-        expect!["take DeleteNode(b): b has been silent to the operator and to its peers for a minute"],
+        expect![
+            "take DeleteNode(b): b has been silent to the operator and to its peers for a minute"
+        ],
     );
     check(
         "3x1: a=0/3 b(mute,blind,joining=replica) | c=1/3 d<c | e=2/3 f<e",
