@@ -78,6 +78,17 @@ pub enum Error {
     Menu,
 }
 
+impl Error {
+    /// What a Valkey process had against a command, in its words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Command { source, .. } => source.refusal(),
+            Self::Write { .. } | Self::Encode { .. } | Self::Unknown { .. } | Self::Menu => None,
+        }
+    }
+}
+
 impl Writer {
     /// Writes through one client and one connector.
     #[must_use]
@@ -130,9 +141,10 @@ impl Writer {
         match action {
             Action::AddFinalizer => self.add_finalizer(cluster).await?,
             Action::Snapshot => self.snapshot(cluster).await?,
-            Action::CreateNode(shard) => {
+            Action::CreateNode(shard, join) => {
                 let resolved = resolved(desired)?;
-                return self.create_node(cluster, resolved, *shard).await.map(Some);
+                let made = self.create_node(cluster, resolved, *shard, *join).await?;
+                return Ok(Some(made));
             }
             Action::DeleteNode(node) => self.delete_node(cluster, known(world, node)?).await?,
             Action::Meet { seed, newcomer } => self.meet(world, seed, newcomer).await?,
@@ -144,6 +156,16 @@ impl Writer {
                 self.replicate(world, replica, primary).await?;
             }
             Action::Takeover(replica) => self.takeover(world, replica).await?,
+            Action::ForceFailover(replica) => self.failover_force(world, replica).await?,
+            Action::Failover(replica) => self.failover(world, replica).await?,
+            Action::AdoptSlots { primary, slots } => {
+                self.claim_slots(world, primary, slots).await?;
+            }
+            Action::BumpEpoch(primary) => self.bump_epoch(world, primary).await?,
+            Action::Migrate(batch) => self.migrate(world, batch).await?,
+            Action::CompleteJoin(node) => self.complete_join(cluster, known(world, node)?).await?,
+            Action::Leave(node) => self.leave(cluster, known(world, node)?).await?,
+            Action::Reset(node) => self.reset(world, node).await?,
             Action::Activate(nodes) => self.activate(world, nodes).await?,
             Action::DeleteAllNodes => self.delete_all_nodes(world).await?,
             Action::ReleaseCluster => self.release_cluster(world).await?,
@@ -194,7 +216,8 @@ fn resolved(desired: &Desired) -> Result<&Resolved, Error> {
 }
 
 fn known<'a>(world: &'a World, node: &NodeName) -> Result<&'a NodeFacts, Error> {
-    world.nodes.get(node).ok_or_else(|| Error::Unknown {
+    let found = world.nodes.get(node).or_else(|| world.strays.get(node));
+    found.ok_or_else(|| Error::Unknown {
         what: "the object",
         node: node.clone(),
     })

@@ -8,6 +8,7 @@ pub mod digest;
 pub mod name;
 pub mod quantity;
 pub mod redacted;
+pub mod shards;
 pub mod slots;
 pub mod topology;
 pub mod why;

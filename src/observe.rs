@@ -28,6 +28,8 @@ pub struct Reader {
     default_zone_spread: ZoneSpread,
     /// The auth Secrets as last read, by cluster: they are immutable, and not watched.
     auth: Arc<Mutex<BTreeMap<ClusterRef, Secret>>>,
+    /// What nodes had against their ACL file in the last pass of the ACL controller.
+    acl_refusals: Arc<Mutex<BTreeMap<ClusterRef, String>>>,
 }
 
 /// Where Kubernetes facts are taken from.
@@ -83,6 +85,7 @@ impl Reader {
             clock,
             default_zone_spread,
             auth: Arc::default(),
+            acl_refusals: Arc::default(),
         }
     }
 
@@ -90,6 +93,21 @@ impl Reader {
     #[must_use]
     pub fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    /// Notes whether a node refused its ACL file; nobody can be asked for that later.
+    pub fn note_acl(&self, cluster: &ClusterRef, refusal: Option<String>) {
+        let mut refusals = self.acl_refusals();
+        match refusal {
+            Some(refusal) => refusals.insert(cluster.clone(), refusal),
+            None => refusals.remove(cluster),
+        };
+    }
+
+    fn acl_refusals(&self) -> MutexGuard<'_, BTreeMap<ClusterRef, String>> {
+        self.acl_refusals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kept_secrets(&self) -> MutexGuard<'_, BTreeMap<ClusterRef, Secret>> {

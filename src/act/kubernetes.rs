@@ -12,8 +12,10 @@ use serde_json::json;
 
 use crate::act::{Error, Writer};
 use crate::api::cluster::ValkeyCluster;
-use crate::api::node::{Lifecycle, ValkeyNode};
-use crate::api::{ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE};
+use crate::api::node::{JoinType, Lifecycle, ValkeyNode};
+use crate::api::{
+    ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_JOIN_TYPE,
+};
 use crate::model::desired::Resolved;
 use crate::model::digest::hex;
 use crate::model::name::{NodeName, ShardIndex, Uid};
@@ -77,14 +79,47 @@ impl Writer {
         cluster: &ClusterFacts,
         resolved: &Resolved,
         shard: ShardIndex,
+        join: Option<JoinType>,
     ) -> Result<NodeName, Error> {
         let mut suffix = hex(&(self.chance)(&cluster.key));
         suffix.truncate(SUFFIX_CHARACTERS);
         let name = cluster.key.node_name(&suffix);
-        let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, None);
+        let node = render::valkey_node::valkey_node(cluster, resolved, shard, &name, join);
         create(&self.api(&cluster.key.namespace), &node)
             .await
             .map(|_: ValkeyNode| name)
+    }
+
+    /// The label of a new shard's nodes goes with the join; those of replacements tell for good why
+    /// they are there.
+    pub(super) async fn complete_join(
+        &self,
+        cluster: &ClusterFacts,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        let labels = match node.join {
+            Some(JoinType::Shard) => json!({LABEL_JOIN_TYPE: null}),
+            Some(JoinType::Replica | JoinType::Primary) | None => json!({}),
+        };
+        let patch = json!({
+            "metadata": {"uid": node.uid.as_str(), "labels": labels},
+            "spec": {"lifecycle": Lifecycle::Active},
+        });
+        let api = self.api::<ValkeyNode>(&cluster.key.namespace);
+        merge(&api, "activate", node.name.as_str(), &patch).await
+    }
+
+    pub(super) async fn leave(
+        &self,
+        cluster: &ClusterFacts,
+        node: &NodeFacts,
+    ) -> Result<(), Error> {
+        let patch = json!({
+            "metadata": {"uid": node.uid.as_str()},
+            "spec": {"lifecycle": Lifecycle::Leaving},
+        });
+        let api = self.api::<ValkeyNode>(&cluster.key.namespace);
+        merge(&api, "send off", node.name.as_str(), &patch).await
     }
 
     pub(super) async fn delete_node(

@@ -6,9 +6,9 @@ use tracing::debug;
 
 use crate::act::{Error, Writer, address, known, target};
 use crate::model::chain;
-use crate::model::decision::Nudge;
+use crate::model::decision::{Batch, Nudge};
 use crate::model::name::{NodeName, ValkeyId};
-use crate::model::slots::SlotRange;
+use crate::model::slots::{SlotRange, SlotSet};
 use crate::model::world::{NodeFacts, PodPhase, World};
 
 impl Writer {
@@ -80,15 +80,64 @@ impl Writer {
         primary: &NodeName,
     ) -> Result<(), Error> {
         let (replica, primary) = (known(world, replica)?, known(world, primary)?);
-        let view = primary.view().ok_or_else(|| Error::Unknown {
-            what: "the id",
-            node: primary.name.clone(),
-        })?;
         let sent = self
             .connector
-            .replicate(&target(world, replica)?, &view.id)
+            .replicate(&target(world, replica)?, id(primary)?)
             .await;
         sent.map_err(|source| failed("CLUSTER REPLICATE", replica, source))
+    }
+
+    pub(super) async fn claim_slots(
+        &self,
+        world: &World,
+        primary: &NodeName,
+        slots: &SlotSet,
+    ) -> Result<(), Error> {
+        let primary = known(world, primary)?;
+        let sent = self
+            .connector
+            .add_slot_set(&target(world, primary)?, slots)
+            .await;
+        sent.map_err(|source| failed("CLUSTER ADDSLOTSRANGE", primary, source))
+    }
+
+    pub(super) async fn bump_epoch(&self, world: &World, primary: &NodeName) -> Result<(), Error> {
+        let primary = known(world, primary)?;
+        let sent = self.connector.bump_epoch(&target(world, primary)?).await;
+        sent.map_err(|source| failed("CLUSTER BUMPEPOCH", primary, source))
+    }
+
+    pub(super) async fn migrate(&self, world: &World, batch: &Batch) -> Result<(), Error> {
+        let source = known(world, &batch.source)?;
+        let to = id(known(world, &batch.target)?)?;
+        let sent = self
+            .connector
+            .migrate_slots(&target(world, source)?, &batch.slots, to)
+            .await;
+        sent.map_err(|error| failed("CLUSTER MIGRATESLOTS", source, error))
+    }
+
+    pub(super) async fn failover(&self, world: &World, replica: &NodeName) -> Result<(), Error> {
+        let replica = known(world, replica)?;
+        let sent = self.connector.failover(&target(world, replica)?).await;
+        sent.map_err(|source| failed("CLUSTER FAILOVER", replica, source))
+    }
+
+    pub(super) async fn failover_force(
+        &self,
+        world: &World,
+        replica: &NodeName,
+    ) -> Result<(), Error> {
+        let replica = known(world, replica)?;
+        let target = target(world, replica)?;
+        let sent = self.connector.failover_force(&target).await;
+        sent.map_err(|source| failed("CLUSTER FAILOVER FORCE", replica, source))
+    }
+
+    pub(super) async fn reset(&self, world: &World, node: &NodeName) -> Result<(), Error> {
+        let node = known(world, node)?;
+        let sent = self.connector.reset(&target(world, node)?).await;
+        sent.map_err(|source| failed("CLUSTER RESET HARD", node, source))
     }
 
     pub(super) async fn takeover(&self, world: &World, replica: &NodeName) -> Result<(), Error> {
@@ -96,6 +145,14 @@ impl Writer {
         let sent = self.connector.takeover(&target(world, replica)?).await;
         sent.map_err(|source| failed("CLUSTER FAILOVER TAKEOVER", replica, source))
     }
+}
+
+fn id(node: &NodeFacts) -> Result<&ValkeyId, Error> {
+    let view = node.view().ok_or_else(|| Error::Unknown {
+        what: "the id",
+        node: node.name.clone(),
+    })?;
+    Ok(&view.id)
 }
 
 fn failed(command: &'static str, node: &NodeFacts, source: crate::valkey::client::Error) -> Error {

@@ -97,4 +97,12 @@ impl JoinType {
             Self::Shard => "shard",
         }
     }
+
+    /// The type that a label's value names.
+    #[must_use]
+    pub fn of(label: &str) -> Option<Self> {
+        [Self::Replica, Self::Primary, Self::Shard]
+            .into_iter()
+            .find(|join| join.as_str() == label)
+    }
 }

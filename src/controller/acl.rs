@@ -68,7 +68,10 @@ async fn reload(reader: &Reader, writer: &Writer, cluster: &ClusterRef) {
             return;
         }
     };
-    for (node, error) in writer.reload_acls(&world).await {
+    let failed = writer.reload_acls(&world).await;
+    let refusal = failed.iter().find_map(|(_, error)| error.refusal());
+    reader.note_acl(cluster, refusal.map(str::to_owned));
+    for (node, error) in failed {
         let error = chain::of(&error);
         warn!(cluster_name, namespace, %node, error, "ACL LOAD failed, will retry next tick");
     }

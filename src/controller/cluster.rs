@@ -21,7 +21,7 @@ use crate::api::cluster::{ClusterState, ValkeyCluster};
 use crate::controller::pace::Creating;
 use crate::controller::{Context, Error, config, stopped};
 use crate::decide;
-use crate::model::decision::{Action, Decision, Verdict};
+use crate::model::decision::{Action, Batch, Decision, Verdict};
 use crate::model::desired::Desired;
 use crate::model::name::{ClusterRef, NodeName};
 use crate::model::why::Why;
@@ -153,16 +153,23 @@ async fn is_confirmed(
         return Ok(false);
     };
     let touched: &[&NodeName] = match action {
-        Action::CreateNode(_) if creating => &[],
+        Action::CreateNode(_, _) if creating => &[],
         Action::Meet { seed, newcomer } => &[seed, newcomer],
         Action::AssignSlots { primary, .. } => &[primary],
         Action::Replicate { replica, primary } => &[replica, primary],
+        Action::BumpEpoch(node) | Action::CompleteJoin(node) => &[node],
         Action::AddFinalizer
         | Action::Snapshot
-        | Action::CreateNode(_)
+        | Action::CreateNode(_, _)
         | Action::DeleteNode(_)
         | Action::Forget(_)
         | Action::Takeover(_)
+        | Action::ForceFailover(_)
+        | Action::Failover(_)
+        | Action::AdoptSlots { .. }
+        | Action::Migrate(_)
+        | Action::Leave(_)
+        | Action::Reset(_)
         | Action::Activate(_)
         | Action::DeleteAllNodes
         | Action::ReleaseCluster => return Ok(false),
@@ -195,6 +202,11 @@ fn conclude(
 ) -> Duration {
     let key = &world.cluster.key;
     say_decision(key, decision);
+    if context.rhythm(key, |rhythm| {
+        rhythm.worth_noting(&decision.notes, Instant::now())
+    }) {
+        say_notes(key, &decision.notes);
+    }
     if world.cluster.status.state == ClusterState::Active && !world.cluster.deleting {
         info!(
             cluster_name = key.name,
@@ -206,7 +218,9 @@ fn conclude(
         Verdict::Take(action, why) => {
             say_done(key, action, why, made);
             let made = made.map(|made| (made, world.nodes.keys().cloned().collect()));
-            context.rhythm(key, |rhythm| rhythm.acted(action, made, Instant::now()))
+            context.rhythm(key, |rhythm| {
+                rhythm.acted(action, why, made, Instant::now())
+            })
         }
         Verdict::Hold(why) => {
             let aloud = context.rhythm(key, |rhythm| rhythm.worth_saying(why, Instant::now()));
@@ -227,6 +241,7 @@ fn say_decision(key: &ClusterRef, decision: &Decision) {
         verdict,
         passed,
         nudges,
+        notes,
     } = decision;
     debug!(
         cluster_name,
@@ -234,17 +249,32 @@ fn say_decision(key: &ClusterRef, decision: &Decision) {
         ?verdict,
         ?passed,
         ?nudges,
+        ?notes,
         "decided"
     );
 }
 
+fn say_notes(key: &ClusterRef, notes: &[Why]) {
+    let (cluster_name, namespace) = (&key.name, &key.namespace);
+    for note in notes {
+        warn!(cluster_name, namespace, because = %note, "attention");
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "one message an action")]
 fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName>) {
     let (cluster_name, namespace) = (&key.name, &key.namespace);
     let because = why.to_string();
     match action {
         Action::AddFinalizer => info!(cluster_name, namespace, because, "finalizer added"),
+        Action::Snapshot if why.is_loss() => {
+            warn!(
+                cluster_name,
+                namespace, because, "all data lost, forming the cluster anew"
+            );
+        }
         Action::Snapshot => info!(cluster_name, namespace, because, "spec captured"),
-        Action::CreateNode(shard) => {
+        Action::CreateNode(shard, _) => {
             let node = made.map(NodeName::as_str);
             info!(
                 cluster_name,
@@ -255,11 +285,17 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
                 "node created"
             );
         }
+        Action::DeleteNode(node) if why.is_planned() => {
+            info!(cluster_name, namespace, %node, because, "node deleted");
+        }
         Action::DeleteNode(node) => {
             warn!(cluster_name, namespace, %node, because, "node deleted");
         }
         Action::Meet { newcomer, .. } => {
             info!(cluster_name, namespace, node = %newcomer, because, "cluster meet issued");
+        }
+        Action::Forget(id) if why.is_loss() => {
+            warn!(cluster_name, namespace, member = %id, because, "shard lost, its slots start empty");
         }
         Action::Forget(id) => {
             info!(cluster_name, namespace, member = %id, because, "dead member forgotten");
@@ -278,6 +314,48 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
                 because,
                 "no quorum — issued TAKEOVER on replica"
             );
+        }
+        Action::ForceFailover(replica) => {
+            warn!(cluster_name, namespace, node = %replica, because, "issued FAILOVER FORCE on replica");
+        }
+        Action::Failover(replica) => {
+            info!(
+                cluster_name,
+                namespace,
+                node = %replica,
+                because,
+                "failover to up-to-date replica for rolling upgrade"
+            );
+        }
+        Action::AdoptSlots { primary, slots } => {
+            warn!(cluster_name, namespace, node = %primary, slots = %slots, because, "orphaned slots assigned");
+        }
+        Action::BumpEpoch(node) => {
+            info!(cluster_name, namespace, node = %node, because, "epoch bumped");
+        }
+        Action::Migrate(Batch {
+            source,
+            target,
+            slots,
+        }) => {
+            let (count, slots) = (slots.count(), slots.to_string());
+            info!(
+                cluster_name,
+                namespace,
+                node = %source,
+                target_node = %target,
+                count,
+                slots,
+                because,
+                "slot migration started"
+            );
+        }
+        Action::CompleteJoin(node) => {
+            info!(cluster_name, namespace, node = %node, because, "completed join");
+        }
+        Action::Leave(node) => info!(cluster_name, namespace, %node, because, "node leaves"),
+        Action::Reset(node) => {
+            warn!(cluster_name, namespace, %node, because, "surviving process reset");
         }
         Action::Activate(_) => {
             info!(
@@ -303,6 +381,16 @@ fn say_waiting(key: &ClusterRef, why: &Why, aloud: bool) {
             because,
             "bootstrap blocked: pod cannot be scheduled"
         );
+    } else if let Why::AwaitingElection { replica, .. } = why {
+        info!(
+            cluster_name,
+            namespace,
+            node = %replica,
+            because,
+            "primary unhealthy but replicas exist, waiting for auto-failover"
+        );
+    } else if matches!(why, Why::MigrationFailed { .. } | Why::DrainTooLarge { .. }) {
+        warn!(cluster_name, namespace, because, "waiting");
     } else {
         info!(cluster_name, namespace, because, "waiting");
     }

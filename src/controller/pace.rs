@@ -19,6 +19,8 @@ const POLL_MIN: Duration = Duration::from_millis(50);
 const POLL_PART: u32 = 20;
 /// A wait for gossip, elections or a sync.
 const POLL_MAX: Duration = Duration::from_secs(1);
+/// Within which a failover ends that goes well: it takes 10 to 100 ms.
+const FAILOVER: Duration = Duration::from_millis(200);
 /// A wait that a watch ends: the poll is only for a lost event.
 const WATCHED_MAX: Duration = Duration::from_secs(10);
 /// A wait for a person.
@@ -31,6 +33,8 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 /// How long a watch may take to show a node of ours before it is looked for at its source.
 const UNSEEN_MAX: Duration = Duration::from_secs(1);
+/// A member that just died looks alive until its peers miss it.
+const NOTE_AFTER: Duration = Duration::from_secs(10);
 /// How often a wait that does not change is said again.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
@@ -61,6 +65,9 @@ pub(super) struct Rhythm {
     last_why: Option<Why>,
     waiting_since: Option<Instant>,
     said_at: Option<Instant>,
+    last_notes: Vec<Why>,
+    notes_since: Option<Instant>,
+    noted_at: Option<Instant>,
     repeats: u32,
     failures: u32,
     deaths: u32,
@@ -90,6 +97,7 @@ impl Rhythm {
     pub(super) fn acted(
         &mut self,
         action: &Action,
+        why: &Why,
         made: Option<(&NodeName, Vec<NodeName>)>,
         now: Instant,
     ) -> Duration {
@@ -107,17 +115,31 @@ impl Rhythm {
         };
         self.last_action = Some(action.clone());
         self.last_why = None;
-        if matches!(action, Action::DeleteNode(_)) {
+        let longest = if matches!(why, Why::NodeDied { .. }) {
+            Some(BACK_OFF_MAX)
+        } else if matches!(why, Why::JoinEnded { .. }) {
+            // The members of a cluster that serves are not to be out of sight for long.
+            Some(WATCHED_MAX)
+        } else {
+            None
+        };
+        if let Some(longest) = longest {
             self.deaths = self.deaths.saturating_add(1);
-            let pause = doubled(Duration::from_millis(500), self.deaths - 1, BACK_OFF_MAX);
+            let pause = doubled(Duration::from_millis(500), self.deaths - 1, longest);
             return if self.deaths > 1 {
                 self.hold_back(pause, now)
             } else {
                 Duration::ZERO
             };
         }
-        if again {
-            doubled(POLL_MIN, self.repeats, POLL_MAX)
+        if matches!(action, Action::Failover(_)) {
+            // Only started by it, and started over by a second one.
+            self.hold_back(FAILOVER, now)
+        } else if matches!(action, Action::ForceFailover(_)) {
+            self.hold_back(POLL_MAX, now)
+        } else if again {
+            // What has no effect is not tried forever at one pace.
+            doubled(POLL_MIN, self.repeats, BACK_OFF_MAX)
         } else {
             Duration::ZERO
         }
@@ -139,6 +161,23 @@ impl Rhythm {
             self.said_at = Some(now);
         }
         news || old
+    }
+
+    /// Whether what a person should know has lasted, and was not said for a minute.
+    pub(super) fn worth_noting(&mut self, notes: &[Why], now: Instant) -> bool {
+        if self.last_notes != notes {
+            self.last_notes = notes.to_vec();
+            self.notes_since = Some(now);
+            self.noted_at = None;
+        }
+        let past = |at: Option<Instant>, pause| at.is_none_or(|at| now.duration_since(at) >= pause);
+        let worth = !notes.is_empty()
+            && past(self.notes_since, NOTE_AFTER)
+            && past(self.noted_at, SAY_AGAIN);
+        if worth {
+            self.noted_at = Some(now);
+        }
+        worth
     }
 
     /// Polls, ever slower while the same reason stays.
@@ -164,7 +203,12 @@ impl Rhythm {
 
     /// There is nothing to do.
     pub(super) fn idled(&mut self) -> Duration {
-        *self = Self::default();
+        *self = Self {
+            last_notes: std::mem::take(&mut self.last_notes),
+            notes_since: self.notes_since,
+            noted_at: self.noted_at,
+            ..Self::default()
+        };
         IDLE
     }
 
@@ -222,10 +266,13 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::ForeignMember(_)
         | Why::PodForeign(_)
         | Why::ConfigMapForeign(_)
+        | Why::DrainTooLarge { .. }
+        | Why::AclRefused(_)
         | Why::Inconsistent(_) => PERSON_MAX,
         Why::Unschedulable { .. }
         | Why::PodWaiting { .. }
         | Why::PodStarting(_)
+        | Why::MemberUnclear(_)
         | Why::NodesLeaving(_) => WATCHED_MAX,
         Why::Deleting
         | Why::NothingLeft
@@ -238,7 +285,6 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NotMet { .. }
         | Why::Handshaking(_)
         | Why::StaleMember(_)
-        | Why::MemberUnclear(_)
         | Why::AwaitingElection { .. }
         | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
@@ -250,6 +296,33 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::StateNotOk(_)
         | Why::TableDiffers { .. }
         | Why::ShardCount { .. }
+        | Why::PrimaryUnproven(_)
+        | Why::ElectionLost(_)
+        | Why::ShardLost { .. }
+        | Why::ClusterLost
+        | Why::NeverSynced(_)
+        | Why::PrimaryMissing(_)
+        | Why::SlotsOrphaned(_)
+        | Why::EpochLow(_)
+        | Why::PrimaryLeaving(_)
+        | Why::MemberDead(_)
+        | Why::NodeEnded { .. }
+        | Why::JoinEnded { .. }
+        | Why::Hung(_)
+        | Why::Survivor(_)
+        | Why::JoinOutdated(_)
+        | Why::Joined(_)
+        | Why::NotKnownByAll(_)
+        | Why::ShardLeaving(_)
+        | Why::ShardsFew { .. }
+        | Why::Unbalanced { .. }
+        | Why::Migrating(_)
+        | Why::MigrationFailed { .. }
+        | Why::TargetUnready(_)
+        | Why::Outdated(_)
+        | Why::Lagging(_)
+        | Why::FailingOver(_)
+        | Why::ShardLarge { .. }
         | Why::Formed
         | Why::NodeStep(_) => POLL_MAX,
     }
@@ -285,24 +358,33 @@ mod tests {
     #[test]
     fn an_action_is_followed_at_once_and_a_repeated_one_is_not() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
-        let create = |shard| Action::CreateNode(ShardIndex(shard));
-        assert_eq!(rhythm.acted(&create(0), None, now), Duration::ZERO);
-        assert_eq!(rhythm.acted(&create(1), None, now), Duration::ZERO);
-        assert!(rhythm.acted(&create(1), None, now) >= POLL_MIN);
+        let create = |shard| Action::CreateNode(ShardIndex(shard), None);
+        assert_eq!(
+            rhythm.acted(&create(0), &Why::Formed, None, now),
+            Duration::ZERO
+        );
+        assert_eq!(
+            rhythm.acted(&create(1), &Why::Formed, None, now),
+            Duration::ZERO
+        );
+        assert!(rhythm.acted(&create(1), &Why::Formed, None, now) >= POLL_MIN);
     }
 
     #[test]
     fn stores_serve_creates_in_a_row_only_once_they_show_the_last() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
-        let (create, made) = (Action::CreateNode(ShardIndex(0)), NodeName::new("made"));
+        let (create, made) = (
+            Action::CreateNode(ShardIndex(0), None),
+            NodeName::new("made"),
+        );
         let shows = |node: &NodeName| node.as_str() == "made";
         let nothing = |_: &NodeName| false;
         assert_eq!(rhythm.creating(shows, now), Creating::No);
         let beside = vec![NodeName::new("other")];
-        rhythm.acted(&create, Some((&made, beside)), now);
+        rhythm.acted(&create, &Why::Formed, Some((&made, beside)), now);
         // The other one's event may be lost: what the stores show is not all there is.
         assert_eq!(rhythm.creating(shows, now), Creating::No);
-        rhythm.acted(&create, Some((&made, Vec::new())), now);
+        rhythm.acted(&create, &Why::Formed, Some((&made, Vec::new())), now);
         assert_eq!(rhythm.creating(nothing, now), Creating::Unseen(POLL_MIN));
         assert_eq!(rhythm.creating(nothing, now + UNSEEN_MAX), Creating::No);
         assert_eq!(rhythm.creating(shows, now), Creating::Seen);
@@ -330,10 +412,15 @@ mod tests {
     fn node_after_node_dying_backs_off_whatever_wakes_the_cluster() {
         let (mut rhythm, now) = (Rhythm::default(), Instant::now());
         let delete = |name: &str| Action::DeleteNode(NodeName::new(name));
-        assert_eq!(rhythm.acted(&delete("a"), None, now), Duration::ZERO);
+        let died = Why::NodeDied {
+            node: NodeName::new("a"),
+            detail: String::new(),
+        };
+        let first = rhythm.acted(&delete("a"), &died, None, now);
+        assert_eq!(first, Duration::ZERO);
         assert!(rhythm.pause_left(now).is_zero());
         let pauses: Vec<u64> = ["b", "c", "d"]
-            .map(|n| rhythm.acted(&delete(n), None, now).as_secs())
+            .map(|n| rhythm.acted(&delete(n), &died, None, now).as_secs())
             .into();
         assert_eq!(pauses, [1, 2, 4]);
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);
@@ -358,6 +445,18 @@ mod tests {
         });
         assert_eq!(rhythm.failed(&refused, now), BACK_OFF_MAX);
         assert_eq!(rhythm.pause_left(now), BACK_OFF_MAX);
+    }
+
+    #[test]
+    fn what_lasts_is_noted_once_a_minute() {
+        let (mut rhythm, start) = (Rhythm::default(), Instant::now());
+        let notes = [Why::ForeignMember(crate::model::name::ValkeyId::new("z"))];
+        let mut said = |after: u64| rhythm.worth_noting(&notes, start + Duration::from_secs(after));
+        assert_eq!(
+            [0, 9, 10, 11, 69, 70].map(&mut said),
+            [false, false, true, false, false, true]
+        );
+        assert!(!rhythm.worth_noting(&[], start));
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(super) fn missing_nodes(scene: Scene<'_>) -> Verdict {
         Some((index, have)) if have < want => {
             let shard = ShardIndex(index);
             Verdict::Take(
-                Action::CreateNode(shard),
+                Action::CreateNode(shard, None),
                 Why::ShardShort { shard, have, want },
             )
         }
@@ -167,7 +167,8 @@ pub(super) fn pods_running(scene: Scene<'_>) -> Verdict {
     }
 }
 
-fn not_answering(node: &NodeFacts) -> Option<Why> {
+/// Why a node cannot be asked yet.
+pub(super) fn not_answering(node: &NodeFacts) -> Option<Why> {
     let name = node.name.clone();
     let pod = match &node.pod {
         PodSighting::Absent => return Some(Why::PodStarting(name)),
@@ -447,6 +448,20 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
             from: primary.clone(),
             to: replica.clone(),
         }];
+    }
+    if let Why::NotKnownByAll(newcomer) = why {
+        let Some((_, view)) = views.iter().find(|(node, _)| node.name == *newcomer) else {
+            return Vec::new();
+        };
+        let others = views
+            .iter()
+            .filter(|(_, other)| other.member(&view.id).is_none());
+        return others
+            .map(|(other, _)| Nudge {
+                from: newcomer.clone(),
+                to: other.name.clone(),
+            })
+            .collect();
     }
     let differs = |teller: &NodeView, other: &NodeView| {
         let row = other.member(&teller.id);

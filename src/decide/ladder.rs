@@ -3,6 +3,7 @@
 
 use crate::model::decision::{Decision, Verdict};
 use crate::model::desired::Desired;
+use crate::model::shards::Topology;
 use crate::model::world::World;
 
 /// What every rung is asked about.
@@ -12,6 +13,8 @@ pub(super) struct Scene<'a> {
     pub(super) world: &'a World,
     /// What is wanted.
     pub(super) desired: &'a Desired,
+    /// What is, by shard.
+    pub(super) topology: &'a Topology<'a>,
 }
 
 /// A named question.
@@ -27,24 +30,48 @@ impl Rung {
     }
 }
 
-/// Climbs ladders one after the other: the first Take or Hold wins, the passes are kept.
-pub(super) fn climb(ladders: &[&[Rung]], scene: Scene<'_>) -> Decision {
+/// Rungs of one priority.
+#[derive(Clone, Copy)]
+pub(super) enum Level {
+    /// Each waits for the one above.
+    Strict(&'static [Rung]),
+    /// A wait stops what is below this level, but no rung of it: one shard's election is no reason
+    /// to leave another shard without its replica.
+    Open(&'static [Rung]),
+}
+
+/// Climbs level after level: the first Take or Hold wins, the passes are kept.
+pub(super) fn climb(levels: &[Level], scene: Scene<'_>) -> Decision {
     let mut passed = Vec::new();
-    for rung in ladders.iter().copied().flatten() {
-        match (rung.ask)(scene) {
-            Verdict::Pass => passed.push(rung.name),
-            verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => {
-                return Decision {
-                    verdict,
-                    passed,
-                    nudges: Vec::new(),
-                };
+    for level in levels {
+        let (rungs, open) = match level {
+            Level::Strict(rungs) => (rungs, false),
+            Level::Open(rungs) => (rungs, true),
+        };
+        let mut held = None;
+        for rung in *rungs {
+            match (rung.ask)(scene) {
+                Verdict::Pass => passed.push(rung.name),
+                verdict @ Verdict::Hold(_) if open => {
+                    held.get_or_insert(verdict);
+                }
+                verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => {
+                    return decision(verdict, passed);
+                }
             }
         }
+        if let Some(verdict) = held {
+            return decision(verdict, passed);
+        }
     }
+    decision(Verdict::Pass, passed)
+}
+
+fn decision(verdict: Verdict, passed: Vec<&'static str>) -> Decision {
     Decision {
-        verdict: Verdict::Pass,
+        verdict,
         passed,
         nudges: Vec::new(),
+        notes: Vec::new(),
     }
 }

@@ -38,9 +38,10 @@ pub fn decide(node: &NodeFacts) -> Verdict<NodeAction> {
 /// confirm it.
 fn farewell(node: &NodeFacts) -> Verdict<NodeAction> {
     match &node.pod {
-        PodSighting::Present(pod) if !pod.deleting => {
-            Verdict::Take(NodeAction::DeletePod(pod.uid.clone()), Why::Deleting)
-        }
+        PodSighting::Present(pod) if !pod.deleting => Verdict::Take(
+            NodeAction::DeletePod(pod.uid.clone()),
+            Why::NodeStep("it is being deleted"),
+        ),
         PodSighting::Present(_) | PodSighting::Absent | PodSighting::Foreign => {
             if node.finalizer {
                 Verdict::Take(

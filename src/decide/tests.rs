@@ -1,5 +1,7 @@
 //! Worlds in a few words, and what is decided in them. Never a cluster object or a reply.
 
+mod living;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -13,9 +15,9 @@ use crate::model::desired::{Desired, MenuError, Resolved, Shape, Sourced};
 use crate::model::name::{ClusterRef, ConfigName, NodeName, Uid, ValkeyId};
 use crate::model::redacted::Redacted;
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
-use crate::model::topology::{Member, MemberFlags, NodeView, Role};
+use crate::model::topology::{Load, Member, MemberFlags, NodeView, Role};
 use crate::model::world::{
-    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
     PodTrouble, Sighting, World,
 };
 
@@ -84,6 +86,8 @@ fn world(words: &str) -> (World, Desired) {
             acl: Keeping::Ours(String::new()),
         },
         nodes: facts,
+        strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     (
@@ -142,6 +146,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         uid: uid.clone(),
         phase,
         ip: running.then(|| address(words[0])),
+        host: Host::Ready,
         deleting: false,
         trouble,
         annotations: BTreeMap::new(),
@@ -157,6 +162,8 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         deleting: has("deleting"),
         finalizer: true,
         stamp: (!has("new") && !has("unstamped")).then_some(uid),
+        join: None,
+        settings_digest: None,
         config_map: Keeping::Ours(()),
         pod: if has("new") || has("vanished") {
             PodSighting::Absent
@@ -205,6 +212,7 @@ fn row_of(words: &[&str]) -> Option<Member> {
         primary,
         epoch: 0,
         connected: true,
+        silent_seconds: 0,
         slots: SlotSet::of(slots.into_iter().collect()),
     })
 }
@@ -253,6 +261,11 @@ fn view_of(words: &[&str], rows: &[Member]) -> NodeView {
             None => Role::Primary { offset: 14 },
         },
         members,
+        loading: false,
+        failing_over: false,
+        load: Load::default(),
+        clock: 0,
+        migrations: Vec::new(),
     }
 }
 
@@ -290,26 +303,31 @@ fn a_new_cluster_is_made_ours_then_captured() {
         "paused 3x1",
         expect!["hold: the cluster is paused by annotation"],
     );
-    check("active 3x1", expect!["pass"]);
+    check(
+        "active 3x1",
+        expect![
+            "take Snapshot: every node is gone and all data with them: the cluster starts empty"
+        ],
+    );
 }
 
 #[test]
 fn nodes_are_made_for_the_shard_that_has_fewest() {
     check(
         "target 3x1",
-        expect!["take CreateNode(shard (0)): shard 0 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (0), None): shard 0 has 0 of 2 nodes"],
     );
     check(
         "target 3x1 | a s0 new",
-        expect!["take CreateNode(shard (1)): shard 1 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (1), None): shard 1 has 0 of 2 nodes"],
     );
     check(
         "target 2x1 | a s0 new | b s1 pending | c s0",
-        expect!["take CreateNode(shard (1)): shard 1 has 1 of 2 nodes"],
+        expect!["take CreateNode(shard (1), None): shard 1 has 1 of 2 nodes"],
     );
     check(
         "target 1x1 | a s0 deleting",
-        expect!["take CreateNode(shard (0)): shard 0 has 0 of 2 nodes"],
+        expect!["take CreateNode(shard (0), None): shard 0 has 0 of 2 nodes"],
     );
 }
 

@@ -1,8 +1,9 @@
 //! What a tick decided: the closed list of what can be done, and why.
 //! Never holds an address or a password: `act` finds them in the World.
 
+use crate::api::node::JoinType;
 use crate::model::name::{NodeName, ShardIndex, Uid, ValkeyId};
-use crate::model::slots::SlotRange;
+use crate::model::slots::{SlotRange, SlotSet};
 use crate::model::why::Why;
 
 /// The outcome of climbing one ladder.
@@ -14,6 +15,8 @@ pub struct Decision<A = Action> {
     pub passed: Vec<&'static str>,
     /// Gossip hints to give while waiting. They change no topology and are not actions.
     pub nudges: Vec<Nudge>,
+    /// What a person should know, whatever is done.
+    pub notes: Vec<Why>,
 }
 
 /// One rung's answer.
@@ -44,8 +47,8 @@ pub enum Action {
     AddFinalizer,
     /// Write the spec to `status.targetSpec`, with state Creating.
     Snapshot,
-    /// Make a node for a shard.
-    CreateNode(ShardIndex),
+    /// Make a node for a shard; into an Active cluster it joins as something.
+    CreateNode(ShardIndex, Option<JoinType>),
     /// Delete a node; its finalizer deletes the pod.
     DeleteNode(NodeName),
     /// Introduce a node to the others through a member.
@@ -73,12 +76,44 @@ pub enum Action {
     },
     /// Let a replica take its dead primary's place without a vote.
     Takeover(NodeName),
+    /// Let a replica of a dead primary stand for election now.
+    ForceFailover(NodeName),
+    /// Let a replica and its living primary change places without losing a write.
+    Failover(NodeName),
+    /// Give slots that nobody owns any more to a primary of a formed cluster.
+    AdoptSlots {
+        /// Who gets them.
+        primary: NodeName,
+        /// Which.
+        slots: SlotSet,
+    },
+    /// Give a primary's claims the greatest epoch, so that no earlier claim is believed.
+    BumpEpoch(NodeName),
+    /// Start moving slots with their keys from one primary to another.
+    Migrate(Batch),
+    /// A node has all that its shard has: it counts as Active.
+    CompleteJoin(NodeName),
+    /// A node of a drained shard begins to leave.
+    Leave(NodeName),
+    /// Make a process that outlived its node forget the cluster.
+    Reset(NodeName),
     /// Turn these Joining nodes and then the cluster Active, and clear the snapshot.
     Activate(Vec<NodeName>),
     /// Delete every node of a cluster that is being deleted.
     DeleteAllNodes,
     /// Let go of the auth Secret and then of the cluster.
     ReleaseCluster,
+}
+
+/// Slots that move together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Who owns them.
+    pub source: NodeName,
+    /// Who gets them.
+    pub target: NodeName,
+    /// Which.
+    pub slots: SlotSet,
 }
 
 /// All that the node controller can do.

@@ -62,6 +62,17 @@ impl fmt::Display for SlotRange {
     }
 }
 
+impl fmt::Display for SlotSet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for range in &self.ranges {
+            write!(formatter, "{between}{range}")?;
+            between = " ";
+        }
+        Ok(())
+    }
+}
+
 /// A set of slots, kept as sorted ranges that neither touch nor overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotSet {
@@ -105,6 +116,41 @@ impl SlotSet {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::of(self.ranges.iter().chain(&other.ranges).copied().collect())
+    }
+
+    /// All slots there are.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::of(SlotRange::new(0, SLOT_COUNT - 1).into_iter().collect())
+    }
+
+    /// The slots of this set that are not in another.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let gaps = self.ranges.iter().map(|range| other.missing_from(*range));
+        Self {
+            ranges: gaps.flat_map(|gaps| gaps.ranges).collect(),
+        }
+    }
+
+    /// Its last slots, as many as asked for, or all.
+    #[must_use]
+    pub fn last(&self, count: u32) -> Self {
+        let mut left = count;
+        let mut taken = Vec::new();
+        for range in self.ranges.iter().rev() {
+            let part = left.min(range.count());
+            if part == 0 {
+                break;
+            }
+            taken.push(SlotRange {
+                start: range.end + 1 - part,
+                end: range.end,
+            });
+            left -= part;
+        }
+        taken.reverse();
+        Self { ranges: taken }
     }
 
     /// The slots of `range` that are not in this set.
@@ -175,6 +221,18 @@ mod tests {
             set(&[(0, 9), (20, 40)])
         );
         assert_eq!(set(&[(0, 4)]).union(&set(&[(3, 9), (11, 11)])).count(), 11);
+    }
+
+    #[test]
+    fn sets_are_taken_apart() {
+        let whole = set(&[(0, 9), (20, 29)]);
+        assert_eq!(whole.minus(&set(&[(5, 22)])), set(&[(0, 4), (23, 29)]));
+        assert_eq!(whole.minus(&whole), set(&[]));
+        assert_eq!(whole.last(12), set(&[(8, 9), (20, 29)]));
+        assert_eq!(whole.last(99), whole);
+        assert_eq!(whole.last(0), set(&[]));
+        assert_eq!(SlotSet::all().count(), SLOT_COUNT);
+        assert_eq!(whole.to_string(), "0-9 20-29");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::model::name::ValkeyId;
 use crate::model::slots::SlotSet;
 
 /// What one Valkey process says of itself and of the others, all asked in one round trip
-/// (`CLUSTER MYID`, `CLUSTER INFO`, `CLUSTER NODES`, `INFO replication`).
+/// (`CLUSTER MYID`, `CLUSTER INFO`, `CLUSTER NODES`, `INFO`, `CLUSTER GETSLOTMIGRATIONS`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     /// Its own id.
@@ -28,6 +28,57 @@ pub struct NodeView {
     pub role: Role,
     /// Its table, in the order it gave; its own row is the one with `flags.myself`.
     pub members: Vec<Member>,
+    /// It is loading a snapshot and refuses most commands meanwhile.
+    pub loading: bool,
+    /// Writes are paused for a failover that is under way.
+    pub failing_over: bool,
+    /// What it holds.
+    pub load: Load,
+    /// The time by its own clock, in seconds since the Unix epoch.
+    pub clock: i64,
+    /// The slot migrations that it takes part in and remembers, newest first.
+    pub migrations: Vec<Migration>,
+}
+
+/// How much data a node holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Keys.
+    pub keys: u64,
+    /// `used_memory_dataset`, bytes.
+    pub data_bytes: u64,
+    /// `used_memory`, bytes.
+    pub used_bytes: u64,
+    /// `maxmemory`, bytes; 0 is no limit.
+    pub max_bytes: u64,
+}
+
+/// One slot migration, as one of its two sides tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// This side gives the slots away.
+    pub outgoing: bool,
+    /// How far it came.
+    pub state: MigrationState,
+    /// Which slots.
+    pub slots: SlotSet,
+    /// Who gets them; a replica of the target does not tell.
+    pub target: Option<ValkeyId>,
+    /// When it last changed, in seconds by this side's clock.
+    pub updated: i64,
+    /// Why it failed, in Valkey's words.
+    pub message: String,
+}
+
+/// How far a slot migration came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrationState {
+    /// Anything that is no end; a state that a later version adds is taken for one of these.
+    Running,
+    /// The target owns the slots.
+    Succeeded,
+    /// It failed or was cancelled: nothing changed hands.
+    Failed,
 }
 
 impl NodeView {
@@ -43,6 +94,27 @@ impl NodeView {
         self.member(&self.id)
             .map(|member| member.slots.clone())
             .unwrap_or_default()
+    }
+
+    /// The primary that it replicates by its own row.
+    #[must_use]
+    pub fn primary(&self) -> Option<&ValkeyId> {
+        self.member(&self.id)?.primary.as_ref()
+    }
+
+    /// How far it is in its shard's history, bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match self.role {
+            Role::Primary { offset } | Role::Replica { offset, .. } => offset,
+        }
+    }
+
+    /// The migrations by which it gives slots away and that have not ended.
+    pub fn exports(&self) -> impl Iterator<Item = &Migration> {
+        self.migrations
+            .iter()
+            .filter(|job| job.outgoing && job.state == MigrationState::Running)
     }
 }
 
@@ -78,6 +150,8 @@ pub struct Member {
     pub epoch: u64,
     /// The bus link to it is `connected`.
     pub connected: bool,
+    /// For how many seconds nothing was heard of it, by the clock of the node whose row it is.
+    pub silent_seconds: i64,
     /// The slots that it owns in this view.
     pub slots: SlotSet,
 }
@@ -101,4 +175,13 @@ pub struct MemberFlags {
     pub handshake: bool,
     /// `noaddr`.
     pub no_address: bool,
+}
+
+impl MemberFlags {
+    /// Whether this view holds it for failing: alone, with a majority, or because its id is gone
+    /// from its address.
+    #[must_use]
+    pub fn failing(&self) -> bool {
+        self.suspected || self.failed || self.no_address
+    }
 }

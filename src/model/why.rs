@@ -155,12 +155,136 @@ pub enum Why {
         /// Asked for.
         want: u32,
     },
+    /// A shard's primary does not answer, and it is not proven that it is dead.
+    PrimaryUnproven(ShardIndex),
+    /// A dead primary whose replica lost every election for a minute.
+    ElectionLost(ValkeyId),
+    /// Every copy of a shard's data is gone.
+    ShardLost {
+        /// Which.
+        shard: ShardIndex,
+        /// Its primary.
+        dead: ValkeyId,
+    },
+    /// Every copy of all data is gone.
+    ClusterLost,
+    /// A replica whose primary died before its first sync was finished.
+    NeverSynced(NodeName),
+    /// A shard without any primary.
+    PrimaryMissing(ShardIndex),
+    /// Slots whose owner was given up.
+    SlotsOrphaned(ShardIndex),
+    /// A claim that an earlier one would win against.
+    EpochLow(NodeName),
+    /// A primary that is on its way out.
+    PrimaryLeaving(NodeName),
+    /// A member that died or left.
+    MemberDead(ValkeyId),
+    /// A node whose pod ended or vanished.
+    NodeEnded {
+        /// Which.
+        node: NodeName,
+        /// In the words of whoever saw it end.
+        detail: String,
+    },
+    /// A node whose pod ended before it was a full member.
+    JoinEnded {
+        /// Which.
+        node: NodeName,
+        /// In the words of whoever saw it end.
+        detail: String,
+    },
+    /// A process that kept silent to us and to a peer for a minute.
+    Hung(NodeName),
+    /// A process that outlived its node.
+    Survivor(NodeName),
+    /// A joining node that was made from a spec that changed since.
+    JoinOutdated(NodeName),
+    /// A joining node with a finished sync.
+    Joined(NodeName),
+    /// A newcomer that not every member knows for what it is.
+    NotKnownByAll(NodeName),
+    /// A shard that is not wanted any more and owns no slot.
+    ShardLeaving(ShardIndex),
+    /// There are fewer shards than asked for.
+    ShardsFew {
+        /// How many there are.
+        have: u32,
+        /// How many are asked for.
+        want: u32,
+    },
+    /// One shard has more than its share of slots and another less.
+    Unbalanced {
+        /// Which has more.
+        from: ShardIndex,
+        /// Which has less.
+        to: ShardIndex,
+    },
+    /// A migration is under way.
+    Migrating(NodeName),
+    /// The last migrations of a source failed.
+    MigrationFailed {
+        /// Whose.
+        source: NodeName,
+        /// How many in a row.
+        failures: u32,
+        /// The newest one's reason, in Valkey's words.
+        message: String,
+    },
+    /// What would be drained does not fit into what stays.
+    DrainTooLarge {
+        /// What it holds.
+        data_mib: u64,
+        /// What there is room for.
+        room_mib: u64,
+    },
+    /// A primary is not ready to be given slots.
+    TargetUnready(NodeName),
+    /// A node that is not what the spec asks for.
+    Outdated(NodeName),
+    /// A node refuses the ACL file that a new one would have to start with.
+    AclRefused(String),
+    /// No up-to-date replica is near enough to its primary.
+    Lagging(NodeName),
+    /// A failover is under way.
+    FailingOver(NodeName),
+    /// A shard has more nodes than it should.
+    ShardLarge {
+        /// Which.
+        shard: ShardIndex,
+        /// How many there are.
+        have: u32,
+        /// How many are asked for.
+        want: u32,
+    },
     /// Every check of activation holds.
     Formed,
     /// Facts contradict each other: nothing is done.
     Inconsistent(&'static str),
     /// The node's next step.
     NodeStep(&'static str),
+}
+
+impl Why {
+    /// Whether it tells of data that is gone for good.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::ShardLost { .. } | Self::ClusterLost)
+    }
+}
+
+impl Why {
+    /// Whether a node that goes for it is one that was to go.
+    #[must_use]
+    pub fn is_planned(&self) -> bool {
+        matches!(
+            self,
+            Self::Outdated(_)
+                | Self::JoinOutdated(_)
+                | Self::ShardLeaving(_)
+                | Self::ShardLarge { .. }
+        )
+    }
 }
 
 impl fmt::Display for Why {
@@ -256,6 +380,84 @@ impl fmt::Display for Why {
                 )
             }
             Self::ShardCount { have, want } => write!(f, "{have} of {want} shards own slots"),
+            Self::PrimaryUnproven(shard) => write!(
+                f,
+                "the primary of shard {shard} does not answer and is not proven dead"
+            ),
+            Self::ElectionLost(dead) => write!(
+                f,
+                "primary {dead} is dead, and no election of its replica was won for a minute"
+            ),
+            Self::ShardLost { shard, dead } => write!(
+                f,
+                "shard {shard} lost every copy of its data with its primary {dead}: its slots start empty"
+            ),
+            Self::ClusterLost => write!(
+                f,
+                "every node is gone and all data with them: the cluster starts empty"
+            ),
+            Self::NeverSynced(node) => write!(f, "{node} never had the data of its dead primary"),
+            Self::PrimaryMissing(shard) => write!(f, "shard {shard} has no primary"),
+            Self::SlotsOrphaned(shard) => write!(f, "shard {shard} gets slots that nobody owns"),
+            Self::EpochLow(node) => {
+                write!(f, "the claims of {node} do not have the greatest epoch")
+            }
+            Self::PrimaryLeaving(node) => write!(f, "primary {node} is on its way out"),
+            Self::MemberDead(id) => write!(f, "member {id} is dead and not needed any more"),
+            Self::NodeEnded { node, detail } => write!(f, "node {node} is dead: {detail}"),
+            Self::JoinEnded { node, detail } => {
+                write!(f, "node {node} ended before it had joined: {detail}")
+            }
+            Self::Hung(node) => write!(
+                f,
+                "{node} has been silent to the operator and to its peers for a minute"
+            ),
+            Self::Survivor(node) => write!(f, "the process of {node} outlived its node"),
+            Self::JoinOutdated(node) => write!(
+                f,
+                "{node} was still joining when what it is made of changed"
+            ),
+            Self::Joined(node) => write!(f, "{node} has all that its shard has"),
+            Self::NotKnownByAll(node) => {
+                write!(f, "not every member knows {node} for what it is yet")
+            }
+            Self::ShardLeaving(shard) => {
+                write!(f, "shard {shard} is not wanted any more and owns no slot")
+            }
+            Self::ShardsFew { have, want } => write!(f, "the cluster has {have} of {want} shards"),
+            Self::Unbalanced { from, to } => write!(
+                f,
+                "shard {from} has more than its share of slots, shard {to} has less"
+            ),
+            Self::Migrating(source) => write!(f, "slots are on their way from {source}"),
+            Self::MigrationFailed {
+                source,
+                failures,
+                message,
+            } => write!(
+                f,
+                "the last {failures} migrations from {source} failed, retrying smaller and later: {message}"
+            ),
+            Self::DrainTooLarge { data_mib, room_mib } => write!(
+                f,
+                "a drain of {data_mib} MiB does not fit into the {room_mib} MiB that are free below maxmemory in the shards that stay"
+            ),
+            Self::TargetUnready(node) => write!(f, "{node} is not ready to be given slots"),
+            Self::Outdated(node) => write!(f, "{node} is outdated"),
+            Self::AclRefused(refusal) => {
+                write!(
+                    f,
+                    "a roll waits for an ACL file that nodes accept: {refusal}"
+                )
+            }
+            Self::Lagging(primary) => write!(
+                f,
+                "no up-to-date replica of {primary} is near enough to take its place"
+            ),
+            Self::FailingOver(primary) => write!(f, "{primary} is handing over to a replica"),
+            Self::ShardLarge { shard, have, want } => {
+                write!(f, "shard {shard} has {have} nodes where {want} are wanted")
+            }
             Self::Formed => f.write_str("every node reports the whole cluster healthy"),
             Self::Inconsistent(what) => write!(f, "inconsistent: {what}"),
             Self::NodeStep(what) => f.write_str(what),

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use crate::api::cluster::{ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
 use crate::api::config::ValkeyConfigSpec;
 use crate::api::image::ValkeyImageSpec;
-use crate::api::node::ValkeyNodeSpec;
+use crate::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use crate::api::role::ValkeyRoleSpec;
-use crate::model::name::{ClusterRef, NodeName, Uid};
+use crate::model::name::{ClusterRef, NodeName, ShardIndex, Uid};
 use crate::model::redacted::Redacted;
 use crate::model::topology::NodeView;
 
@@ -26,6 +26,10 @@ pub struct World {
     pub kept: Kept,
     /// Every `ValkeyNode` that belongs to the cluster, by name.
     pub nodes: BTreeMap<NodeName, NodeFacts>,
+    /// Pods of the cluster that outlive their `ValkeyNode`, as nodes that are being deleted.
+    pub strays: BTreeMap<NodeName, NodeFacts>,
+    /// What a node had against the ACL file when it was last told to read it.
+    pub acl_refusal: Option<String>,
     /// What a cluster gets that names no `zoneSpread`.
     pub default_zone_spread: ZoneSpread,
 }
@@ -108,6 +112,10 @@ pub struct NodeFacts {
     pub finalizer: bool,
     /// The uid of the one pod it ever had, stamped on it once the pod was made.
     pub stamp: Option<Uid>,
+    /// Why it joined an Active cluster.
+    pub join: Option<JoinType>,
+    /// The digest of the user's settings that it was made with.
+    pub settings_digest: Option<String>,
     /// Its ConfigMap exists.
     pub config_map: Keeping<()>,
     /// Its pod.
@@ -142,9 +150,26 @@ impl NodeFacts {
             PodSighting::Absent | PodSighting::Foreign => self.stamp.is_some(),
             PodSighting::Present(pod) => {
                 pod.phase == PodPhase::Ended
+                    || pod.host == Host::Gone
                     || self.stamp.as_ref().is_some_and(|stamp| *stamp != pod.uid)
             }
         }
+    }
+
+    /// Whether it is on its way out, by whatever hand: it counts for nothing that is to last.
+    #[must_use]
+    pub fn is_departing(&self) -> bool {
+        let pod_deleting = match &self.pod {
+            PodSighting::Present(pod) => pod.deleting,
+            PodSighting::Absent | PodSighting::Foreign => false,
+        };
+        self.deleting || pod_deleting || self.spec.lifecycle == Lifecycle::Leaving
+    }
+
+    /// The shard that it is scheduled for.
+    #[must_use]
+    pub fn shard(&self) -> ShardIndex {
+        ShardIndex(self.spec.shard_index)
     }
 }
 
@@ -168,12 +193,28 @@ pub struct PodFacts {
     pub phase: PodPhase,
     /// Its address.
     pub ip: Option<IpAddr>,
+    /// The machine that it is bound to.
+    pub host: Host,
     /// It is being deleted.
     pub deleting: bool,
     /// Why it does not run, in the words of the scheduler, the kubelet or the container's end.
     pub trouble: Option<PodTrouble>,
     /// All its annotations.
     pub annotations: BTreeMap<String, String>,
+}
+
+/// What Kubernetes says of the machine of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// The pod is bound to none, or nothing is known of machines yet.
+    #[default]
+    Unknown,
+    /// Its kubelet reports.
+    Ready,
+    /// Its kubelet is silent or reports trouble.
+    NotReady,
+    /// There is no such machine any more.
+    Gone,
 }
 
 /// A pod's phase; both ways of ending are one, since neither is ever restarted.

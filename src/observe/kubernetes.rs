@@ -1,7 +1,7 @@
 //! The Kubernetes half of a World: from the stores, or from the API server with consistent reads.
 //! Never adopts: an object with a name of ours that we do not own is Foreign.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -14,15 +14,16 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::api::cluster::ValkeyCluster;
-use crate::api::node::ValkeyNode;
+use crate::api::node::{JoinType, Lifecycle, ValkeyNode, ValkeyNodeSpec};
 use crate::api::{
-    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, AUTH_KEY_OPERATOR, AUTH_KEY_REPL,
-    FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE, POD_SELECTOR,
+    ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, ANNOTATION_SETTINGS_DIGEST, AUTH_KEY_OPERATOR,
+    AUTH_KEY_REPL, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE,
+    LABEL_JOIN_TYPE, LABEL_SHARD_INDEX, POD_SELECTOR,
 };
 use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
 use crate::model::world::{
-    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
 };
 use crate::observe::lean::{LeanConfigMap, LeanPod};
 use crate::observe::stores::Stores;
@@ -58,6 +59,7 @@ pub(super) async fn world(
     );
     let Some(cluster) = cluster? else {
         reader.kept_secrets().remove(key);
+        reader.acl_refusals().remove(key);
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
@@ -77,6 +79,8 @@ pub(super) async fn world(
         now: (reader.clock)(),
         menu: menu(reader),
         kept,
+        strays: strays(stores, &nodes, &pods),
+        acl_refusal: reader.acl_refusals().get(key).cloned(),
         nodes: all_nodes(stores, &cluster, &nodes, &pods)?,
         default_zone_spread: reader.default_zone_spread,
         cluster,
@@ -117,7 +121,8 @@ fn all_nodes(
             &NodeName::new(node.name_any()).config_map_name(),
         );
         let config_map = stores.config_maps.get(&config_map);
-        node_facts(node, config_map, pods.get(&node.name_any()).copied())
+        let pod = pods.get(&node.name_any()).copied();
+        node_facts(stores, node, config_map, pod)
     });
     facts
         .map(|facts| facts.map(|node| (node.name.clone(), node)))
@@ -147,7 +152,7 @@ pub(super) async fn node(
     );
     let (pod, config_map) = (pod?, config_map?);
     match node {
-        Some(node) => node_facts(&node, config_map, pod.as_deref()).map(Some),
+        Some(node) => node_facts(stores, &node, config_map, pod.as_deref()).map(Some),
         None => Ok(None),
     }
 }
@@ -389,7 +394,62 @@ fn auth_facts(secret: &Secret, owner: &Uid) -> Keeping<Auth> {
     }
 }
 
+/// Pods of the cluster whose node is gone: their processes may live for as long as they are given
+/// to end, or longer on a lost machine.
+fn strays(
+    stores: &Stores,
+    nodes: &[Arc<ValkeyNode>],
+    pods: &[Arc<LeanPod>],
+) -> BTreeMap<NodeName, NodeFacts> {
+    let known: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+    let made = |pod: &LeanPod| {
+        let mut owners = pod.owner_references().iter();
+        owners.any(|owner| owner.kind == ValkeyNode::kind(&()))
+    };
+    let strays = pods
+        .iter()
+        .filter(|pod| made(pod) && !known.contains(&pod.name_any()));
+    let facts = strays.filter_map(|pod| {
+        let facts = pod.facts(host(stores, pod))?;
+        let label = pod.labels().get(LABEL_SHARD_INDEX)?;
+        let spec = ValkeyNodeSpec {
+            shard_index: label.parse().ok()?,
+            lifecycle: Lifecycle::Leaving,
+            ..ValkeyNodeSpec::default()
+        };
+        let name = NodeName::new(pod.name_any());
+        let node = NodeFacts {
+            name: name.clone(),
+            uid: facts.uid.clone(),
+            spec,
+            deleting: true,
+            finalizer: false,
+            stamp: Some(facts.uid.clone()),
+            join: None,
+            settings_digest: None,
+            config_map: Keeping::Absent,
+            pod: PodSighting::Present(facts),
+            sighting: Sighting::NotAsked,
+        };
+        Some((name, node))
+    });
+    facts.collect()
+}
+
+/// What is known of a pod's machine: nothing while no machine at all is known.
+fn host(stores: &Stores, pod: &LeanPod) -> Host {
+    let Some(name) = pod.host() else {
+        return Host::Unknown;
+    };
+    match stores.hosts.get(&ObjectRef::new(name)) {
+        Some(host) => host.state(),
+        None if stores.hosts.state().is_empty() => Host::Unknown,
+        None => Host::Gone,
+    }
+}
+
 fn node_facts(
+    stores: &Stores,
     node: &ValkeyNode,
     config_map: Option<Arc<LeanConfigMap>>,
     pod: Option<&LeanPod>,
@@ -401,11 +461,16 @@ fn node_facts(
         deleting: node.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(node, FINALIZER_NODE),
         stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
+        join: node
+            .labels()
+            .get(LABEL_JOIN_TYPE)
+            .and_then(|label| JoinType::of(label)),
+        settings_digest: node.annotations().get(ANNOTATION_SETTINGS_DIGEST).cloned(),
         config_map: keeping(config_map, &uid, |_| ()),
         pod: match pod {
             None => PodSighting::Absent,
             Some(pod) if owned_by(pod, &uid) => pod
-                .facts()
+                .facts(host(stores, pod))
                 .map_or(PodSighting::Absent, PodSighting::Present),
             Some(_) => PodSighting::Foreign,
         },

@@ -1,26 +1,26 @@
-//! Pods and ConfigMaps, read as the few fields that anything is decided by.
+//! Pods, ConfigMaps and machines, read as the few fields that anything is decided by.
 //! Never kept whole: a thousand clusters fit in 50 MB because of it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::digest::sha256_hex;
 use crate::model::name::Uid;
-use crate::model::world::{PodFacts, PodPhase, PodTrouble};
+use crate::model::world::{Host, PodFacts, PodPhase, PodTrouble};
 
 /// Makes a type readable wherever the kind that it is a part of is.
 macro_rules! part_of {
-    ($whole:ty, $part:ty) => {
+    ($whole:ty, $part:ty, $scope:ty) => {
         impl Resource for $part {
             type DynamicType = ();
-            type Scope = NamespaceResourceScope;
+            type Scope = $scope;
 
             fn kind((): &()) -> Cow<'_, str> {
                 <$whole as Resource>::kind(&())
@@ -44,8 +44,37 @@ macro_rules! part_of {
     };
 }
 
-part_of!(Pod, LeanPod);
-part_of!(ConfigMap, LeanConfigMap);
+part_of!(Pod, LeanPod, NamespaceResourceScope);
+part_of!(ConfigMap, LeanConfigMap, NamespaceResourceScope);
+part_of!(Node, LeanHost, ClusterResourceScope);
+
+/// A machine, which Kubernetes calls a Node, as far as a pod's life hangs on it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct LeanHost {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    status: LeanHostStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct LeanHostStatus {
+    conditions: Vec<LeanCondition>,
+}
+
+impl LeanHost {
+    /// What its conditions say.
+    pub(super) fn state(&self) -> Host {
+        let ready =
+            |condition: &LeanCondition| condition.kind == "Ready" && condition.status == "True";
+        if self.status.conditions.iter().any(ready) {
+            Host::Ready
+        } else {
+            Host::NotReady
+        }
+    }
+}
 
 /// A ConfigMap with the digests of its values instead of the values.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -70,9 +99,17 @@ fn digests<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String
 pub struct LeanPod {
     /// Its metadata.
     pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: LeanPodSpec,
     /// Its status.
     #[serde(default)]
     pub status: LeanPodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeanPodSpec {
+    node_name: Option<String>,
 }
 
 /// See `PodStatus` of the Kubernetes API.
@@ -123,8 +160,12 @@ struct LeanReason {
 const ORDINARY_WAITS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 impl LeanPod {
+    /// The machine that it is bound to.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.spec.node_name.as_deref()
+    }
     /// The pod as facts; nothing where it has no uid, which the API server never lets happen.
-    pub(super) fn facts(&self) -> Option<PodFacts> {
+    pub(super) fn facts(&self, host: Host) -> Option<PodFacts> {
         let trouble = self
             .ended()
             .or_else(|| self.unschedulable())
@@ -142,6 +183,7 @@ impl LeanPod {
                 .pod_ip
                 .as_ref()
                 .and_then(|ip| ip.parse::<IpAddr>().ok()),
+            host,
             deleting: self.metadata.deletion_timestamp.is_some(),
             trouble,
             annotations: self.metadata.annotations.clone().unwrap_or_default(),
@@ -218,7 +260,7 @@ mod tests {
         let pod = serde_json::json!({"metadata": {"uid": "u"}, "status": status});
         let facts = serde_json::from_value::<LeanPod>(pod)
             .unwrap()
-            .facts()
+            .facts(Host::Unknown)
             .unwrap();
         (facts.phase, facts.trouble)
     }
@@ -251,6 +293,18 @@ mod tests {
             trouble(&waiting("ErrImagePull")),
             (PodPhase::Pending, Some(pull))
         );
+    }
+
+    #[test]
+    fn a_machine_is_ready_only_if_it_says_so() {
+        let state = |conditions: serde_json::Value| {
+            let host = serde_json::json!({"metadata": {}, "status": {"conditions": conditions}});
+            serde_json::from_value::<LeanHost>(host).unwrap().state()
+        };
+        let ready = |status: &str| serde_json::json!([{"type": "Ready", "status": status}]);
+        assert_eq!(state(ready("True")), Host::Ready);
+        assert_eq!(state(ready("Unknown")), Host::NotReady);
+        assert_eq!(state(serde_json::json!([])), Host::NotReady);
     }
 
     #[test]

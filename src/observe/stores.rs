@@ -28,7 +28,7 @@ use crate::api::node::ValkeyNode;
 use crate::api::role::ValkeyRole;
 use crate::api::{LABEL_INSTANCE, OWNED_SELECTOR, POD_SELECTOR};
 use crate::model::name::{ClusterRef, NodeName};
-use crate::observe::lean::{LeanConfigMap, LeanPod};
+use crate::observe::lean::{LeanConfigMap, LeanHost, LeanPod};
 
 /// Objects a page when a kind is listed: a page is the largest piece of JSON held at once.
 const PAGE_SIZE: u32 = 50;
@@ -55,6 +55,8 @@ pub struct Stores {
     pub config_maps: Store<LeanConfigMap>,
     /// Every Service of ours.
     pub services: Store<PartialObjectMeta<Service>>,
+    /// Every machine. Not waited for: until it is filled nothing is known of machines.
+    pub hosts: Store<LeanHost>,
     /// Every `ValkeyConfig`.
     pub configs: Store<ValkeyConfig>,
     /// Every `ValkeyImage`.
@@ -111,7 +113,15 @@ pub async fn start(client: &Client) -> (Stores, Changes) {
     let services = watch(client, ours, move |service: &PartialObjectMeta<Service>| {
         tell(&told, service.namespace(), instance(service));
     });
+    let (told, pods) = (cluster_changed.clone(), pod_store.clone());
+    let hosts = watch(client, Config::default(), move |host: &LeanHost| {
+        let name = host.name_any();
+        for pod in pods.state_filter(|pod: &LeanPod| pod.host() == Some(&name)) {
+            tell(&told, pod.namespace(), instance(pod.as_ref()));
+        }
+    });
     let stores = Stores {
+        hosts,
         configs: watch_menu(client, &cluster_changed, &cluster_store),
         images: watch_menu(client, &cluster_changed, &cluster_store),
         roles: watch_menu(client, &cluster_changed, &cluster_store),
@@ -287,6 +297,7 @@ async fn filled(stores: &Stores) {
         pods,
         config_maps,
         services,
+        hosts: _,
         configs,
         images,
         roles,

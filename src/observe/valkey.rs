@@ -12,7 +12,8 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
     let Keeping::Ours(auth) = &world.kept.auth else {
         return;
     };
-    let sightings = join_all(world.nodes.values().map(|node| async {
+    let everyone = world.nodes.values().chain(world.strays.values());
+    let sightings = join_all(everyone.map(|node| async {
         let Some(address) = address(node) else {
             return Sighting::NotAsked;
         };
@@ -25,7 +26,8 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
         }
     }))
     .await;
-    for (node, sighting) in world.nodes.values_mut().zip(sightings) {
+    let everyone = world.nodes.values_mut().chain(world.strays.values_mut());
+    for (node, sighting) in everyone.zip(sightings) {
         node.sighting = sighting;
     }
 }

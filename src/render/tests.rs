@@ -74,6 +74,8 @@ fn node(changes: &Value) -> NodeFacts {
         deleting: false,
         finalizer: true,
         stamp: None,
+        join: None,
+        settings_digest: None,
         config_map: Keeping::Absent,
         pod: PodSighting::Absent,
         sighting: Sighting::NotAsked,

@@ -58,6 +58,8 @@ fn world(parts: &Value) -> World {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::new(),
+        strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::Required,
     }
 }

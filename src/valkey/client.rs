@@ -88,10 +88,17 @@ pub enum Error {
 impl Error {
     /// Whether Valkey itself refused, in words that begin like this.
     pub(super) fn refused_with(&self, words: &str) -> bool {
+        self.refusal()
+            .is_some_and(|refusal| refusal.starts_with(words))
+    }
+
+    /// What Valkey had against a command, in its words.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
         match self {
-            Self::Refused { refusal, .. } => refusal.starts_with(words),
+            Self::Refused { refusal, .. } => Some(refusal),
             Self::Connect { .. } | Self::Login { .. } | Self::Call { .. } | Self::Reply { .. } => {
-                false
+                None
             }
         }
     }
@@ -428,7 +435,7 @@ fn connect_error(address: IpAddr, source: RedisError) -> Error {
     }
 }
 
-fn call_error(command: &'static str, address: IpAddr, source: RedisError) -> Error {
+pub(super) fn call_error(command: &'static str, address: IpAddr, source: RedisError) -> Error {
     match refusal(&source) {
         Some(refusal) => Error::Refused {
             command,

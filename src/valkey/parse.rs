@@ -1,11 +1,14 @@
 //! Turns replies into a `NodeView`.
 //! Never asks the network, never guesses: an unknown field is passed over, a missing one is named.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use crate::model::name::ValkeyId;
 use crate::model::slots::{SlotRange, SlotSet};
-use crate::model::topology::{Member, MemberFlags, NodeView, Role};
+use crate::model::topology::{
+    Load, Member, MemberFlags, Migration, MigrationState, NodeView, Role,
+};
 
 /// Enough of an unreadable line to know it by: a line may list thousands of slots.
 const LINE_CHARS_MAX: usize = 200;
@@ -43,9 +46,10 @@ pub enum Error {
     CutOff,
 }
 
-/// Reads the replies of CLUSTER MYID, CLUSTER INFO, CLUSTER NODES and INFO replication.
-pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<NodeView, Error> {
-    let members = members(nodes)?;
+/// Reads the replies of CLUSTER MYID, CLUSTER INFO, CLUSTER NODES and INFO.
+pub fn account(id: &str, info: &str, nodes: &str, server: &str) -> Result<NodeView, Error> {
+    let clock_ms = tuning(server, "server_time_usec").unwrap_or(0) / 1000;
+    let members = members(nodes, clock_ms)?;
     let id = ValkeyId::new(id);
     let mut own = members.iter().filter(|member| member.flags.myself);
     if own.next().is_none_or(|member| member.id != id) || own.next().is_some() {
@@ -64,15 +68,78 @@ pub fn account(id: &str, info: &str, nodes: &str, replication: &str) -> Result<N
         size: field("cluster_size").number()?,
         current_epoch: field("cluster_current_epoch").number()?,
         my_epoch: field("cluster_my_epoch").number()?,
-        role: role(replication)?,
+        role: role(server)?,
         members,
+        loading: told(server, "loading") == Some("1"),
+        failing_over: told(server, "paused_reason") == Some("failover_in_progress"),
+        load: load(server),
+        clock: clock_ms / 1000,
+        migrations: Vec::new(),
     })
 }
 
-fn role(replication: &str) -> Result<Role, Error> {
+/// What only tunes, and is 0 where it is not told: no decision turns on it alone.
+fn load(server: &str) -> Load {
+    let bytes = |field| tuning(server, field).unwrap_or(0);
+    let keys = told(server, "db0")
+        .and_then(|told| told.split(',').next()?.strip_prefix("keys="))
+        .and_then(digits);
+    Load {
+        keys: keys.unwrap_or(0),
+        data_bytes: bytes("used_memory_dataset"),
+        used_bytes: bytes("used_memory"),
+        max_bytes: bytes("maxmemory"),
+    }
+}
+
+fn told<'a>(text: &'a str, field: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+}
+
+fn tuning<T: FromStr>(text: &str, field: &str) -> Option<T> {
+    told(text, field)?.parse().ok()
+}
+
+/// Migrations that are read: enough to tell what runs and what failed in a row. Valkey remembers a
+/// thousand.
+const MIGRATIONS_MAX: usize = 64;
+
+/// Reads the reply of CLUSTER GETSLOTMIGRATIONS, newest first: maps, flat ones in protocol 2.
+#[must_use]
+pub fn migrations(reply: redis::Value) -> Option<Vec<Migration>> {
+    let jobs: Vec<redis::Value> = redis::from_redis_value(reply).ok()?;
+    jobs.into_iter()
+        .take(MIGRATIONS_MAX)
+        .map(|job| migration(&redis::from_redis_value(job).ok()?))
+        .collect()
+}
+
+fn migration(fields: &BTreeMap<String, redis::Value>) -> Option<Migration> {
+    let text = |field: &str| -> Option<String> {
+        redis::from_redis_value(fields.get(field)?.clone()).ok()
+    };
+    let ranges = text("slot_ranges")?;
+    let slots = ranges.split(' ').filter(|range| !range.is_empty());
+    let slots = slots.map(range).collect::<Option<Vec<SlotRange>>>()?;
+    Some(Migration {
+        outgoing: text("operation")? == "EXPORT",
+        state: match text("state")?.as_str() {
+            "success" => MigrationState::Succeeded,
+            "failed" | "cancelled" => MigrationState::Failed,
+            _ => MigrationState::Running,
+        },
+        slots: SlotSet::of(slots),
+        target: text("target_node").as_deref().and_then(node_id),
+        updated: text("last_update_time")?.parse().ok()?,
+        message: text("message").unwrap_or_default(),
+    })
+}
+
+fn role(server: &str) -> Result<Role, Error> {
     let field = |field| Told {
         reply: "INFO replication",
-        text: replication,
+        text: server,
         field,
     };
     // A replica that never synced may tell -1.
@@ -97,9 +164,7 @@ struct Told<'a> {
 
 impl Told<'_> {
     fn value(&self) -> Option<&str> {
-        self.text
-            .lines()
-            .find_map(|line| line.strip_prefix(self.field)?.strip_prefix(':'))
+        told(self.text, self.field)
     }
 
     fn number<T: FromStr>(&self) -> Result<T, Error> {
@@ -126,13 +191,13 @@ impl Told<'_> {
 }
 
 /// Reads a CLUSTER NODES reply; the form is in `clusterGenNodesDescription` of `cluster_legacy.c`.
-fn members(nodes: &str) -> Result<Vec<Member>, Error> {
+fn members(nodes: &str, clock_ms: i64) -> Result<Vec<Member>, Error> {
     if !nodes.ends_with('\n') {
         return Err(Error::CutOff);
     }
     let members = nodes
         .lines()
-        .map(member)
+        .map(|line| member(line, clock_ms))
         .collect::<Result<Vec<Member>, Error>>()?;
     let mut ids: Vec<&ValkeyId> = members.iter().map(|member| &member.id).collect();
     ids.sort_unstable();
@@ -147,7 +212,7 @@ fn members(nodes: &str) -> Result<Vec<Member>, Error> {
     Ok(members)
 }
 
-fn member(line: &str) -> Result<Member, Error> {
+fn member(line: &str, clock_ms: i64) -> Result<Member, Error> {
     let unreadable = |field| Error::Line {
         field,
         line: line.chars().take(LINE_CHARS_MAX).collect(),
@@ -158,7 +223,7 @@ fn member(line: &str) -> Result<Member, Error> {
     let address = next("address")?;
     let flags = next("flags")?;
     let primary = next("primary")?;
-    let (_ping_sent, _pong_received) = (next("ping time")?, next("pong time")?);
+    let (ping_sent, pong_received) = (next("ping time")?, next("pong time")?);
     let epoch = next("epoch")?;
     let link = next("link state")?;
     let slots = fields
@@ -183,8 +248,17 @@ fn member(line: &str) -> Result<Member, Error> {
             "disconnected" => false,
             _ => return Err(unreadable("link state")),
         },
+        silent_seconds: silent_ms(clock_ms, pong_received, ping_sent) / 1000,
         slots: SlotSet::of(slots),
     })
+}
+
+/// Since the last answer, or, of one that never answered, since the first question. Both are 0 in a
+/// node's own row.
+fn silent_ms(clock_ms: i64, pong_received: &str, ping_sent: &str) -> i64 {
+    let times = [pong_received, ping_sent].map(|time| time.parse().unwrap_or(0));
+    let last = times.into_iter().find(|time| *time > 0);
+    last.map_or(0, |last| clock_ms.saturating_sub(last).max(0))
 }
 
 fn node_id(text: &str) -> Option<ValkeyId> {

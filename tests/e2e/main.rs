@@ -19,6 +19,8 @@ mod follow;
 mod held;
 mod idle;
 mod kinds;
+mod ledger;
+mod living;
 mod permissions;
 mod process;
 mod restart;

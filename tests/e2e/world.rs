@@ -90,6 +90,12 @@ pub(crate) struct Member {
     table: BTreeSet<String>,
 }
 
+impl Member {
+    pub(crate) fn is_primary(&self) -> bool {
+        self.primary.is_none()
+    }
+}
+
 impl World {
     pub(crate) fn up() -> Self {
         let stage = Stage::up();

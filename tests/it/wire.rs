@@ -11,15 +11,15 @@ use kube::client::Body;
 use operator::act::upkeep::Upkeep;
 use operator::act::{CHANCE_BYTES, Writer};
 use operator::api::cluster::{ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
-use operator::api::node::{Lifecycle, ValkeyNodeSpec};
+use operator::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use operator::model::decision::{Action, Decision, NodeAction, Verdict};
 use operator::model::desired::{Desired, PodPolicy, Resolved, Shape, Sourced};
 use operator::model::name::{ClusterRef, ConfigName, NodeName, ShardIndex, Uid};
 use operator::model::redacted::Redacted;
 use operator::model::why::Why;
 use operator::model::world::{
-    Auth, ClusterFacts, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting, Sighting,
-    World,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
+    Sighting, World,
 };
 use operator::valkey::client::Connector;
 use serde_json::{Value, json};
@@ -127,6 +127,8 @@ fn world() -> (World, Desired) {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::from([(node.name.clone(), node)]),
+        strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     let image = Sourced {
@@ -162,6 +164,7 @@ fn node() -> NodeFacts {
         uid: Uid::new("uid-pod"),
         phase: PodPhase::Running,
         ip: None,
+        host: Host::Unknown,
         deleting: false,
         trouble: None,
         annotations: BTreeMap::new(),
@@ -176,6 +179,8 @@ fn node() -> NodeFacts {
         deleting: false,
         finalizer: true,
         stamp: Some(Uid::new("uid-pod")),
+        join: Some(JoinType::Shard),
+        settings_digest: None,
         config_map: Keeping::Ours(()),
         pod: PodSighting::Present(pod),
         sighting: Sighting::NotAsked,
@@ -189,6 +194,7 @@ async fn check(action: Action, expected: Expect) {
         verdict,
         passed: Vec::new(),
         nudges: Vec::new(),
+        notes: Vec::new(),
     };
     writer
         .perform(&world, &desired, &decision)
@@ -233,6 +239,12 @@ async fn the_cluster_is_written_in_single_steps() {
             {"status":{"message":null,"state":"Active","targetSpec":null}}"#]],
     )
     .await;
+    check(Action::CompleteJoin(NodeName::new("c-1a2b3")), expect![[r#"
+        PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeynodes/c-1a2b3?&fieldManager=valkey-operator
+        {"metadata":{"labels":{"valkey.gomomento.com/join-type":null},"uid":"uid-node"},"spec":{"lifecycle":"Active"}}"#]]).await;
+    check(Action::Leave(NodeName::new("c-1a2b3")), expect![[r#"
+        PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeynodes/c-1a2b3?&fieldManager=valkey-operator
+        {"metadata":{"uid":"uid-node"},"spec":{"lifecycle":"Leaving"}}"#]]).await;
     check(Action::ReleaseCluster, expect![[r#"
         GET /api/v1/namespaces/ns/secrets/c-operator-auth
         null
@@ -294,11 +306,12 @@ async fn nodes_are_deleted_by_uid_and_let_go_one_finalizer_only() {
 #[tokio::test]
 async fn a_new_node_is_made_under_a_random_name() {
     let ((world, desired), (writer, sent)) = (world(), recorder());
-    let verdict = Verdict::Take(Action::CreateNode(ShardIndex(0)), Why::Deleting);
+    let verdict = Verdict::Take(Action::CreateNode(ShardIndex(0), None), Why::Deleting);
     let decision = Decision {
         verdict,
         passed: Vec::new(),
         nudges: Vec::new(),
+        notes: Vec::new(),
     };
     let made = writer
         .perform(&world, &desired, &decision)

@@ -8,27 +8,13 @@ use serde_json::Value;
 
 use crate::checker::evidence::{Life, Name, Role, Snapshot};
 use crate::kube::kinds::Kind;
-use crate::plan::{Act, Edit, Kept};
 use crate::wish::{CLUSTER, NAMESPACE, Wish};
 use crate::world::World;
 
-/// What a cluster which is Active does not recover from or act upon yet, since its ladder is empty.
-pub(crate) fn is_not_for_now(world: &World, act: Act) -> bool {
+/// Whether the cluster was formed.
+pub(crate) fn is_active(world: &World) -> bool {
     let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
-    let active = cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active");
-    // Asked for before the first node is made, another shape is what is built.
-    let captured = cluster.is_some_and(|cluster| cluster["status"]["targetSpec"].is_object());
-    if matches!(act, Act::Edit(Edit::Reshape(_))) {
-        return !captured;
-    }
-    let harmful = match act {
-        Act::Edit(edit) => matches!(edit, Edit::Take(Kept::Node(_))),
-        Act::Fault(fault) => matches!(
-            fault.id(),
-            "F01" | "F02" | "F03" | "F04" | "F05" | "F06" | "F22" | "F25"
-        ),
-    };
-    active && harmful
+    cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active")
 }
 
 /// Whether the cluster is being deleted.

@@ -99,7 +99,7 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
 }
 
 async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
-    let record = Record::new(Rules::default(), log.clone(), options.story);
+    let record = Record::new(rules(), log.clone(), options.story);
     let mut world = World::new(Net::new(plan.seed), Kube::new(plan.seed), record);
     furnish(&mut world, plan.hosts);
     for rule in &options.trouble {
@@ -131,6 +131,13 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     play.heal(plan).await;
     play.settle(plan, options.calm).await;
     play.outcome(&log)
+}
+
+fn rules() -> Rules {
+    Rules {
+        batches: 20,
+        ..Rules::default()
+    }
 }
 
 /// What is to be done to operators later.
@@ -173,7 +180,6 @@ impl Play {
     fn act(&mut self, act: Act) {
         let mut world = take(&self.world);
         match act {
-            _ if end::is_not_for_now(&world, act) => {}
             Act::Edit(edit) => self.stage.edit(&mut world, edit),
             Act::Fault(fault) => {
                 self.stage.fault(&mut world, fault);
@@ -321,7 +327,9 @@ impl Play {
             let mut world = take(&self.world);
             self.stage.repair(&mut world, true);
             self.stage.put_right(&mut world, plan.shape);
-            self.stage.start_over(&mut world);
+            if !end::is_active(&world) {
+                self.stage.start_over(&mut world);
+            }
         }
         // A cluster that is still going is asked for again once it is gone.
         for _ in 0..60 {
@@ -350,7 +358,7 @@ impl Play {
             .then_some(RELIST)
             .unwrap_or_default();
         take(&self.world).record.allow(lost);
-        let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes())) * LOOK;
+        let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
         loop {
             {
                 let mut world = take(&self.world);

@@ -10,7 +10,9 @@ use futures::future::join_all;
 use operator::model::name::ValkeyId;
 use operator::model::slots::SLOT_COUNT;
 use operator::model::slots::SlotRange;
+use operator::model::slots::SlotSet;
 use operator::model::topology::Member;
+use operator::model::topology::MigrationState;
 use operator::model::topology::NodeView;
 use operator::model::topology::Role;
 use operator::valkey::client::Connector;
@@ -274,6 +276,174 @@ async fn a_replica_takes_over_where_nobody_can_vote() {
     let view = heir.view(&connector).await;
     assert_eq!((view.members.len(), view.known_nodes), (1, 1));
     nothing_was_denied(&heirs);
+}
+
+#[tokio::test]
+async fn slots_move_with_their_keys_and_the_move_is_told() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let servers = [Server::start(), Server::start()];
+    let ids = primaries(&connector, &servers).await;
+    let [a, b] = &servers;
+    all_see("a cluster that serves", &connector, &servers, |view| {
+        view.cluster_ok
+    })
+    .await;
+    // `foo` is in slot 12182, which the second one owns.
+    b.ask::<()>(&["SET", "foo", "bar"]);
+    let moving = SlotSet::of(
+        [(12_000, 12_100), (12_182, 12_182)]
+            .into_iter()
+            .filter_map(|(start, end)| SlotRange::new(start, end))
+            .collect(),
+    );
+    connector
+        .migrate_slots(&target(b), &moving, &ids[0])
+        .await
+        .unwrap();
+    let job = eventually("the end of the move", async || {
+        let view = b.view(&connector).await;
+        let job = view.migrations.first().cloned().ok_or("no job")?;
+        if job.state == MigrationState::Running {
+            Err(format!("{job:?}"))
+        } else {
+            Ok(job)
+        }
+    })
+    .await;
+    assert_eq!(job.state, MigrationState::Succeeded);
+    assert!(job.outgoing && job.slots == moving && job.updated > 1_700_000_000);
+    assert_eq!(job.target.as_ref(), Some(&ids[0]));
+    assert_eq!(a.ask::<String>(&["GET", "foo"]), "bar");
+    let arrived = a.view(&connector).await;
+    assert!(!arrived.migrations[0].outgoing, "{:?}", arrived.migrations);
+    assert_eq!(
+        (arrived.load.keys, arrived.own_slots().count()),
+        (1, 8192 + 102)
+    );
+    assert!(arrived.clock > 1_700_000_000 && arrived.load.data_bytes > 0 && !arrived.loading);
+
+    // Promised, and failed: the target is nobody's primary.
+    let unwilling = refusal(connector.migrate_slots(&target(b), &moving, &ids[0]).await);
+    assert_eq!(
+        unwilling,
+        "CLUSTER MIGRATESLOTS: ERR Slots are not served by this node."
+    );
+    nothing_was_denied(&servers);
+}
+
+#[tokio::test]
+async fn a_failover_changes_places_and_loses_nothing() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let mut owners = [Server::start(), Server::start(), Server::start()];
+    let heirs = [Server::start()];
+    let ids = primaries(&connector, &owners).await;
+    replicas(&connector, &owners[0], &ids, &heirs).await;
+    let all = || owners.iter().chain(&heirs);
+    let heir = heirs[0].view(&connector).await.id;
+    // Without it nobody votes.
+    all_see("the replica", &connector, all(), |view| {
+        let row = view.member(&heir);
+        view.cluster_ok && row.is_some_and(|row| row.primary.as_ref() == Some(&ids[0]))
+    })
+    .await;
+    assert_eq!(
+        refusal(connector.failover(&target(&owners[0])).await),
+        "CLUSTER FAILOVER: ERR You should send CLUSTER FAILOVER to a replica"
+    );
+    connector.failover(&target(&heirs[0])).await.unwrap();
+    all_see("the new primary", &connector, all(), |view| {
+        view.member(&heir)
+            .is_some_and(|row| row.slots.count() > 5000)
+    })
+    .await;
+    all_see("the old one's link", &connector, &owners[..1], |view| {
+        matches!(view.role, Role::Replica { linked: true, .. }) && !view.failing_over
+    })
+    .await;
+
+    // Back, by force: its primary is not asked.
+    let back = target(&owners[0]);
+    connector.failover_force(&back).await.unwrap();
+    all_see("the first primary", &connector, &owners, |view| {
+        view.member(&ids[0])
+            .is_some_and(|row| row.slots.count() > 5000)
+    })
+    .await;
+    owners[2].kill();
+    all_see("silence", &connector, &owners[..1], |view| {
+        let row = view.member(&ids[2]);
+        row.is_some_and(|row| row.flags.failed && row.silent_seconds >= 4)
+    })
+    .await;
+    nothing_was_denied([&owners[0], &heirs[0]]);
+}
+
+#[tokio::test]
+async fn a_fresh_primary_claims_what_was_lost_with_the_greatest_epoch() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let mut servers = [Server::start(), Server::start(), Server::start()];
+    let ids = primaries(&connector, &servers).await;
+    let lost = servers[0].view(&connector).await.own_slots();
+    servers[0].kill();
+    let fresh = Server::start();
+    for server in &servers[1..] {
+        connector.forget(&target(server), &ids[0]).await.unwrap();
+    }
+    connector
+        .meet(&target(&servers[1]), fresh.ip())
+        .await
+        .unwrap();
+    let living = || servers[1..].iter().chain([&fresh]);
+    all_see("that nobody has them", &connector, living(), |view| {
+        view.members.len() == 3 && view.slots_assigned == SLOT_COUNT - lost.count()
+    })
+    .await;
+    connector
+        .add_slot_set(&target(&fresh), &lost)
+        .await
+        .unwrap();
+    connector.bump_epoch(&target(&fresh)).await.unwrap();
+    connector.bump_epoch(&target(&fresh)).await.unwrap();
+    let view = fresh.view(&connector).await;
+    let greatest = view.members.iter().map(|row| row.epoch).max();
+    assert_eq!(greatest, Some(view.my_epoch));
+    all_see("the claim", &connector, living(), |other| {
+        other.member(&view.id).is_some_and(|row| row.slots == lost)
+    })
+    .await;
+    nothing_was_denied(living());
+}
+
+#[tokio::test]
+async fn a_process_that_is_reset_knows_nobody_and_is_nobody() {
+    let connector = Connector::new(PORT);
+    let password = password();
+    let target = |server: &Server| Target::operator(server.ip(), &password);
+    let owner = [Server::start()];
+    let replica = [Server::start()];
+    let ids = primaries(&connector, &owner).await;
+    replicas(&connector, &owner[0], &ids, &replica).await;
+    let id = replica[0].view(&connector).await.id;
+    connector.reset(&target(&replica[0])).await.unwrap();
+    let view = replica[0].view(&connector).await;
+    assert!(view.id != id && view.members.len() == 1, "{view:?}");
+    all_see("a cluster that serves", &connector, &owner, |view| {
+        view.cluster_ok
+    })
+    .await;
+    owner[0].ask::<()>(&["SET", "key", "value"]);
+    let told = refusal(connector.reset(&target(&owner[0])).await);
+    assert!(
+        told.starts_with("CLUSTER RESET HARD: ERR CLUSTER RESET can't be called"),
+        "{told}"
+    );
+    nothing_was_denied(owner.iter().chain(&replica));
 }
 
 /// A refusal, without the address that it begins with.

@@ -76,6 +76,8 @@ pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::new(),
+        strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: ZoneSpread::BestEffort,
     };
     resolve::desired(&world).menu.unwrap()

@@ -64,6 +64,75 @@ fn a_plain_table_is_read() {
 }
 
 #[test]
+fn a_server_tells_its_load_and_how_long_it_heard_nothing() {
+    let nodes = format!(
+        "{A} 10.0.0.8:6379@16379 myself,master - 0 0 1 connected\n\
+         {B} 10.0.0.9:6379@16379 master,fail? - 1700000001000 1700000000400 3 connected\n\
+         {C} 10.0.0.7:6379@16379 master,fail? - 1700000004000 0 3 connected\n",
+        C = "c".repeat(40)
+    );
+    let server = format!(
+        "{PRIMARY}server_time_usec:1700000061500000\r\nused_memory:3000\r\n\
+         used_memory_dataset:2000\r\nmaxmemory:9000\r\nloading:1\r\n\
+         paused_reason:failover_in_progress\r\ndb0:keys=17,expires=0,avg_ttl=0\r\n"
+    );
+    let view = account(A, INFO, &nodes, &server).unwrap();
+    let silence: Vec<i64> = view.members.iter().map(|row| row.silent_seconds).collect();
+    assert_eq!(silence, [0, 61, 57]);
+    assert!(view.loading && view.failing_over);
+    let load = Load {
+        keys: 17,
+        data_bytes: 2000,
+        used_bytes: 3000,
+        max_bytes: 9000,
+    };
+    assert_eq!((view.load, view.clock), (load, 1_700_000_061));
+}
+
+#[test]
+fn migrations_are_read_in_both_protocols() {
+    let flat = |state: &str, operation: &str| {
+        let fields = [
+            ("name", "1".repeat(40)),
+            ("operation", operation.to_owned()),
+            ("slot_ranges", "0-100 200".to_owned()),
+            ("target_node", B.to_owned()),
+            ("source_node", A.to_owned()),
+            ("state", state.to_owned()),
+            ("message", "Connection lost".to_owned()),
+        ];
+        let text = |text: &str| redis::Value::BulkString(text.as_bytes().to_vec());
+        let mut flat: Vec<redis::Value> = fields
+            .iter()
+            .flat_map(|(field, value)| [text(field), text(value)])
+            .collect();
+        flat.extend([text("last_update_time"), redis::Value::Int(1_700_000_000)]);
+        redis::Value::Array(flat)
+    };
+    let jobs = migrations(redis::Value::Array(vec![
+        flat("waiting-to-pause", "EXPORT"),
+        flat("cancelled", "EXPORT"),
+        flat("success", "IMPORT"),
+    ]))
+    .unwrap();
+    let states: Vec<_> = jobs.iter().map(|job| (job.state, job.outgoing)).collect();
+    assert_eq!(
+        states,
+        [
+            (MigrationState::Running, true),
+            (MigrationState::Failed, true),
+            (MigrationState::Succeeded, false)
+        ]
+    );
+    assert_eq!(jobs[0].slots, set(&[(0, 100), (200, 200)]));
+    assert_eq!(jobs[0].target, Some(ValkeyId::new(B)));
+    assert_eq!(
+        (jobs[0].updated, &*jobs[0].message),
+        (1_700_000_000, "Connection lost")
+    );
+}
+
+#[test]
 fn odd_rows_are_read_as_far_as_they_go() {
     let nodes = format!(
         "{A} :6379@16379 myself,master - 0 0 0 connected 0-9 [10->-{B}] [11-<-{B}]\n\

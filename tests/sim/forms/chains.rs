@@ -48,6 +48,8 @@ pub(super) fn world(configs: &Value, selected: &str) -> World {
             acl: Keeping::Absent,
         },
         nodes: BTreeMap::new(),
+        strays: BTreeMap::new(),
+        acl_refusal: None,
         default_zone_spread: serde_json::from_value(json!("bestEffort")).expect("a spread"),
     }
 }

@@ -54,6 +54,8 @@ pub(super) fn form(dice: &mut Dice) -> Result<(), String> {
         deleting: false,
         finalizer: true,
         stamp: None,
+        join,
+        settings_digest: None,
         config_map: Keeping::Absent,
         pod: PodSighting::Absent,
         sighting: Sighting::NotAsked,

@@ -11,6 +11,7 @@ use std::net::Ipv6Addr;
 use operator::model::name::ValkeyId;
 use operator::model::slots::SlotRange;
 use operator::model::slots::SlotSet;
+use operator::model::topology::Load;
 use operator::model::topology::Member;
 use operator::model::topology::MemberFlags;
 use operator::model::topology::NodeView;
@@ -160,6 +161,11 @@ fn view(dice: &mut Dice) -> NodeView {
             Role::Replica { linked, offset }
         },
         members,
+        loading: false,
+        failing_over: false,
+        load: Load::default(),
+        clock: 0,
+        migrations: Vec::new(),
     }
 }
 
@@ -190,6 +196,7 @@ fn member(
         primary,
         epoch: dice.next() >> 20,
         connected: dice.once_in(2),
+        silent_seconds: 0,
         slots: SlotSet::of(slots),
     }
 }

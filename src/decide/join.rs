@@ -1,0 +1,128 @@
+//! The steps by which a node becomes a replica of its shard's primary: known, attached, synced,
+//! counted. Never makes a node and never takes one away.
+
+use crate::api::node::{JoinType, Lifecycle};
+use crate::decide::bootstrap::not_answering;
+use crate::model::decision::{Action, Verdict};
+use crate::model::shards::{Answer, Topology};
+use crate::model::why::Why;
+use crate::model::world::NodeFacts;
+
+/// The next step of a node towards its primary, which owns slots; Pass where it is its linked replica
+/// already, or is the primary itself.
+pub(super) fn replica(topology: &Topology<'_>, primary: Answer<'_>, node: &NodeFacts) -> Verdict {
+    if node.name == primary.node.name {
+        // A replica that was promoted before it was counted; a fresh primary has its own end.
+        return if node.join == Some(JoinType::Primary) {
+            Verdict::Pass
+        } else {
+            counted(node)
+        };
+    }
+    if let Some(why) = not_answering(node) {
+        return Verdict::Hold(why);
+    }
+    let Some(answer) = topology.answer(node) else {
+        return Verdict::Hold(Why::PodStarting(node.name.clone()));
+    };
+    match met(primary, answer) {
+        Verdict::Pass => {}
+        verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => return verdict,
+    }
+    if answer.view.primary() != Some(&primary.view.id) {
+        return attached(topology, primary, answer);
+    }
+    if !answer.is_linked() {
+        return Verdict::Hold(Why::NotLinked(node.name.clone()));
+    }
+    if !is_known_by_all(topology, answer) {
+        return Verdict::Hold(Why::NotKnownByAll(node.name.clone()));
+    }
+    counted(node)
+}
+
+/// Whether every member knows a newcomer for what it is. One that does not gives it no vote, so that
+/// a failover would time out, and sends no client to it.
+pub(super) fn is_known_by_all(topology: &Topology<'_>, newcomer: Answer<'_>) -> bool {
+    let joining = |answer: &Answer<'_>| answer.node.spec.lifecycle == Lifecycle::Joining;
+    let members = topology.answers.iter().filter(|answer| {
+        let own = answer.node.name == newcomer.node.name;
+        !own && !joining(answer) && !answer.node.is_departing()
+    });
+    let mut rows = members.map(|answer| answer.view.member(&newcomer.view.id));
+    rows.all(|row| {
+        row.is_some_and(|row| {
+            !row.flags.handshake && row.primary.as_ref() == newcomer.view.primary()
+        })
+    })
+}
+
+/// Introduced to the others through a member that knows them.
+pub(super) fn met(seed: Answer<'_>, newcomer: Answer<'_>) -> Verdict {
+    if seed.node.name == newcomer.node.name {
+        return Verdict::Pass;
+    }
+    let row = seed.view.member(&newcomer.view.id);
+    if row.is_some_and(|row| !row.flags.handshake) {
+        return Verdict::Pass;
+    }
+    let address = newcomer.node.stamped_pod().and_then(|pod| pod.ip);
+    let mut rows = seed.view.members.iter();
+    if rows.any(|row| row.flags.handshake && row.ip == address) {
+        return Verdict::Hold(Why::Handshaking(newcomer.node.name.clone()));
+    }
+    let (seed, newcomer) = (seed.node.name.clone(), newcomer.node.name.clone());
+    let why = Why::NotMet {
+        seed: seed.clone(),
+        newcomer: newcomer.clone(),
+    };
+    Verdict::Take(Action::Meet { seed, newcomer }, why)
+}
+
+fn attached(topology: &Topology<'_>, primary: Answer<'_>, answer: Answer<'_>) -> Verdict {
+    // It owns slots that have to be moved first.
+    let second = |(owner, _): &(Answer<'_>, _)| owner.node.name == answer.node.name;
+    if topology.second_owners.iter().any(second) {
+        return Verdict::Pass;
+    }
+    let (replica, primary_name) = (answer.node.name.clone(), primary.node.name.clone());
+    let known = answer.view.member(&primary.view.id);
+    if known.is_none_or(|row| row.flags.handshake) {
+        return Verdict::Hold(Why::PrimaryUnknown {
+            replica,
+            primary: primary_name,
+        });
+    }
+    let why = Why::NotAttached {
+        replica: replica.clone(),
+        primary: primary_name.clone(),
+    };
+    let action = Action::Replicate {
+        replica,
+        primary: primary_name,
+    };
+    Verdict::Take(action, why)
+}
+
+/// Its lifecycle says that it is a full member.
+pub(super) fn counted(node: &NodeFacts) -> Verdict {
+    if node.spec.lifecycle == Lifecycle::Joining {
+        let name = node.name.clone();
+        Verdict::Take(Action::CompleteJoin(name.clone()), Why::Joined(name))
+    } else {
+        Verdict::Pass
+    }
+}
+
+/// The first Take of many questions, else the first Hold: one node's wait stops no other's repair.
+pub(super) fn first(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+    let mut hold = Verdict::Pass;
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Take(_, _) => return verdict,
+            Verdict::Hold(_) if hold == Verdict::Pass => hold = verdict,
+            Verdict::Hold(_) | Verdict::Pass => {}
+        }
+    }
+    hold
+}

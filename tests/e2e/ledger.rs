@@ -1,0 +1,326 @@
+//! A client that knows which of its writes were acknowledged: numbered values, redirections followed.
+//! Never waits for a write that failed: it says so and goes on with the next.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::io::BufRead as _;
+use std::io::BufReader;
+use std::io::Read as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+const SLOTS: u32 = 16_384;
+
+/// Longer than a healthy server takes on a busy machine, shorter than any outage that is measured.
+const DEADLINE: Duration = Duration::from_millis(1500);
+
+/// Between two writes of one writer.
+const CADENCE: Duration = Duration::from_millis(5);
+
+/// After a write that failed.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Of each writer, so that a hand-over meets many slots.
+const KEYS: u64 = 20;
+
+/// A redirection may point at another one while slots move.
+const REDIRECTIONS_MAX: usize = 4;
+
+/// Addresses where somebody may answer, shared by all writers.
+type Seeds = Arc<Mutex<BTreeSet<String>>>;
+
+/// Writers, one for each equal part of the slots, until they are stopped.
+pub(crate) struct Ledger {
+    seeds: Seeds,
+    stop: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<Account>>,
+}
+
+/// What one writer knows at its end.
+#[derive(Debug, Default)]
+struct Account {
+    /// The last acknowledged number of each key.
+    acknowledged: BTreeMap<String, u64>,
+    /// Numbers that were sent after it and that nobody answered for.
+    in_doubt: BTreeMap<String, BTreeSet<u64>>,
+    writes: u64,
+    failures: u64,
+    longest_gap: Duration,
+}
+
+/// What all writers together saw.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// Writes that were acknowledged.
+    pub(crate) writes: u64,
+    /// Writes that were not.
+    pub(crate) failures: u64,
+    /// The longest that one part of the slots took no write.
+    pub(crate) longest_gap: Duration,
+    /// Keys whose acknowledged value is not there.
+    pub(crate) lost: Vec<String>,
+}
+
+impl Ledger {
+    /// Starts `parts` writers; `seeds` are addresses of the cluster.
+    pub(crate) fn start(parts: u32, seeds: impl IntoIterator<Item = String>) -> Self {
+        let seeds: Seeds = Arc::new(Mutex::new(seeds.into_iter().collect()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers = (0..parts).map(|part| {
+            let (seeds, stop) = (seeds.clone(), stop.clone());
+            thread::spawn(move || write(part, parts, seeds, &stop))
+        });
+        Self {
+            writers: writers.collect(),
+            seeds,
+            stop,
+        }
+    }
+
+    /// Stops writing and reads back all that was acknowledged; `seeds` are addresses of now.
+    pub(crate) fn stop(self, seeds: impl IntoIterator<Item = String>) -> Report {
+        self.stop.store(true, Ordering::Relaxed);
+        let accounts: Vec<Account> = self
+            .writers
+            .into_iter()
+            .map(|writer| writer.join().expect("a writer ends"))
+            .collect();
+        lock(&self.seeds).extend(seeds);
+        let mut client = Client::new(self.seeds);
+        let lost = accounts
+            .iter()
+            .flat_map(|account| account.lost(&mut client));
+        Report {
+            lost: lost.collect(),
+            writes: accounts.iter().map(|account| account.writes).sum(),
+            failures: accounts.iter().map(|account| account.failures).sum(),
+            longest_gap: accounts
+                .iter()
+                .map(|account| account.longest_gap)
+                .max()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl Account {
+    fn lost(&self, client: &mut Client) -> Vec<String> {
+        let mut lost = Vec::new();
+        for (key, number) in &self.acknowledged {
+            let found = client.insist(&["GET", key]);
+            let known = found.as_ref().and_then(|found| found.parse().ok());
+            let doubtful = self.in_doubt.get(key);
+            let there = known.is_some_and(|known| {
+                known == *number || doubtful.is_some_and(|numbers| numbers.contains(&known))
+            });
+            if !there {
+                lost.push(format!("{key} is {found:?}, acknowledged was {number}"));
+            }
+        }
+        lost
+    }
+}
+
+fn write(part: u32, parts: u32, seeds: Seeds, stop: &AtomicBool) -> Account {
+    let (keys, mut client) = (keys(part, parts), Client::new(seeds));
+    let (mut account, mut last) = (Account::default(), Instant::now());
+    for number in 1.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let key = &keys[usize::try_from(number % KEYS).expect("a small number")];
+        let doubtful = account.in_doubt.entry(key.clone()).or_default();
+        doubtful.insert(number);
+        if client.call(&["SET", key, &number.to_string()]).is_ok() {
+            doubtful.clear();
+            account.acknowledged.insert(key.clone(), number);
+            account.writes += 1;
+            account.longest_gap = account.longest_gap.max(last.elapsed());
+            last = Instant::now();
+            thread::sleep(CADENCE);
+        } else {
+            account.failures += 1;
+            thread::sleep(RETRY);
+        }
+    }
+    account
+}
+
+/// Keys of this part of the slots.
+fn keys(part: u32, parts: u32) -> Vec<String> {
+    let names = (0..).map(|number: u32| format!("ledger-{number}"));
+    let here = names.filter(|name| slot(name) * parts / SLOTS == part);
+    here.take(usize::try_from(KEYS).expect("a small number"))
+        .collect()
+}
+
+/// CRC16 of the XMODEM kind, as Valkey's `keyHashSlot` without hash tags.
+pub(crate) fn slot(key: &str) -> u32 {
+    let crc = key.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
+    });
+    u32::from(crc) % SLOTS
+}
+
+/// A client of a cluster: it remembers who has which slot and follows redirections.
+pub(crate) struct Client {
+    seeds: Seeds,
+    links: BTreeMap<String, BufReader<TcpStream>>,
+    homes: BTreeMap<u32, String>,
+}
+
+impl Client {
+    fn new(seeds: Seeds) -> Self {
+        Self {
+            seeds,
+            links: BTreeMap::new(),
+            homes: BTreeMap::new(),
+        }
+    }
+
+    /// A client that begins at these addresses.
+    pub(crate) fn at(seeds: impl IntoIterator<Item = String>) -> Self {
+        Self::new(Arc::new(Mutex::new(seeds.into_iter().collect())))
+    }
+
+    /// A command whose second word is its key; nothing where there is none.
+    pub(crate) fn call(&mut self, words: &[&str]) -> Result<Option<String>, String> {
+        let slot = slot(words[1]);
+        for _ in 0..REDIRECTIONS_MAX {
+            let home = match self.homes.get(&slot) {
+                Some(home) => home.clone(),
+                None => self.anybody()?,
+            };
+            match self.ask(&home, words) {
+                Ok(found) => {
+                    self.homes.insert(slot, home);
+                    return Ok(found);
+                }
+                Err(told) => {
+                    let moved = told
+                        .strip_prefix("MOVED ")
+                        .and_then(|told| told.split_once(' ')?.1.rsplit_once(':'));
+                    let Some((address, _)) = moved else {
+                        self.homes.remove(&slot);
+                        return Err(told);
+                    };
+                    lock(&self.seeds).insert(address.to_owned());
+                    self.homes.insert(slot, address.to_owned());
+                }
+            }
+        }
+        Err("redirected again and again".to_owned())
+    }
+
+    /// The same, tried until it is answered.
+    pub(crate) fn insist(&mut self, words: &[&str]) -> Option<String> {
+        let start = Instant::now();
+        loop {
+            match self.call(words) {
+                Ok(found) => return found,
+                Err(told) => assert!(
+                    start.elapsed() < Duration::from_secs(20),
+                    "{words:?}: {told}"
+                ),
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Somebody who answers a plain question now.
+    fn anybody(&mut self) -> Result<String, String> {
+        let seeds: Vec<String> = lock(&self.seeds).iter().cloned().collect();
+        for seed in seeds {
+            if let Ok(Some(table)) = self.ask(&seed, &["CLUSTER", "NODES"]) {
+                let addresses = table.lines().filter_map(|line| {
+                    let words: Vec<&str> = line.split(' ').collect();
+                    let healthy = words.get(2).is_some_and(|flags| !flags.contains("fail"));
+                    healthy.then_some(words.get(1)?.split_once(':')?.0.to_owned())
+                });
+                lock(&self.seeds).extend(addresses.filter(|address| !address.is_empty()));
+                return Ok(seed);
+            }
+        }
+        Err("nobody answers".to_owned())
+    }
+
+    fn ask(&mut self, address: &str, words: &[&str]) -> Result<Option<String>, String> {
+        let asked = self.link(address).and_then(|link| exchange(link, words));
+        match asked {
+            Ok(Reply::Text(text)) => Ok(Some(text)),
+            Ok(Reply::Nothing) => Ok(None),
+            Ok(Reply::Refusal(told)) => Err(told),
+            Err(error) => {
+                // As good clients do: nothing more is asked there before somebody points there again.
+                self.links.remove(address);
+                self.homes.retain(|_, home| home != address);
+                lock(&self.seeds).remove(address);
+                Err(format!("{address}: {error}"))
+            }
+        }
+    }
+
+    fn link(&mut self, address: &str) -> std::io::Result<&mut BufReader<TcpStream>> {
+        if !self.links.contains_key(address) {
+            let ip = address.parse().map_err(std::io::Error::other)?;
+            let stream = TcpStream::connect_timeout(&SocketAddr::new(ip, 6379), DEADLINE)?;
+            stream.set_read_timeout(Some(DEADLINE))?;
+            stream.set_nodelay(true)?;
+            self.links
+                .insert(address.to_owned(), BufReader::new(stream));
+        }
+        let link = self.links.get_mut(address);
+        link.ok_or_else(|| std::io::Error::other("no link"))
+    }
+}
+
+enum Reply {
+    Text(String),
+    Nothing,
+    Refusal(String),
+}
+
+fn exchange(link: &mut BufReader<TcpStream>, words: &[&str]) -> std::io::Result<Reply> {
+    let said = words
+        .iter()
+        .map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let sent = format!("*{}\r\n{}", words.len(), said.collect::<String>());
+    link.get_mut().write_all(sent.as_bytes())?;
+    let mut head = String::new();
+    if link.read_line(&mut head)? == 0 {
+        return Err(std::io::Error::other("closed"));
+    }
+    let (kind, rest) = head.trim_end().split_at(1);
+    match kind {
+        "-" => Ok(Reply::Refusal(rest.to_owned())),
+        "$" if rest.starts_with('-') => Ok(Reply::Nothing),
+        "$" => {
+            let length: usize = rest.parse().map_err(std::io::Error::other)?;
+            let mut text = vec![0; length + 2];
+            link.read_exact(&mut text)?;
+            text.truncate(length);
+            Ok(Reply::Text(String::from_utf8_lossy(&text).into_owned()))
+        }
+        _ => Ok(Reply::Text(rest.to_owned())),
+    }
+}
+
+fn lock(seeds: &Seeds) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    seeds.lock().unwrap_or_else(PoisonError::into_inner)
+}
