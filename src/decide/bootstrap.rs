@@ -475,9 +475,12 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
     let pairs = views
         .iter()
         .flat_map(|teller| views.iter().map(move |other| (teller, other)));
+    // Only between members: a node that nobody knows is introduced by an action of its own.
+    let meshed = |view: &NodeView| view.members.len() > 1;
     pairs
         .filter(|((teller, view), (other, other_view))| {
-            teller.name != other.name && differs(view, other_view)
+            let members = meshed(view) && meshed(other_view);
+            teller.name != other.name && members && differs(view, other_view)
         })
         .map(|((from, _), (to, _))| Nudge {
             from: from.name.clone(),

@@ -1019,9 +1019,7 @@ fn slots_move_in_batches_from_each_source_at_once() {
     );
     check(
         "2x0: a=0/1 | x(blind)",
-        expect![[r#"
-        hold: nodes tell between 0 and 16384 assigned slots
-        nudge a -> x"#]],
+        expect!["hold: nodes tell between 0 and 16384 assigned slots"],
     );
     // Within one slot nothing moves.
     check(
