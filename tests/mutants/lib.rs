@@ -96,8 +96,19 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B91: creates in a row do not wait until the stores show the last (L3)",
         edits: &[Edit {
             file: "src/controller/pace.rs",
-            text: "Some((made, _)) if shown(made) => Creating::Seen,",
-            replacement: "Some((made, _)) if shown(made) || !made.as_str().is_empty() => Creating::Seen,",
+            text: "Some(made) if shown(&made.node) => Creating::Seen,",
+            replacement: "Some(made) if shown(&made.node) || !made.node.as_str().is_empty() => Creating::Seen,",
+        }],
+        noticed_by: STALE,
+    },
+    Mutant {
+        name: "others-unseen",
+        story: "found here: the stores show the node made last, and not one whose event was lost before: \
+                that one is made again (S18)",
+        edits: &[Edit {
+            file: "src/controller/pace.rs",
+            text: "Some(made) if !made.beside.iter().all(&shown) => Creating::No,",
+            replacement: "Some(made) if made.beside.iter().any(|node| node.as_str().is_empty()) => Creating::No,",
         }],
         noticed_by: STALE,
     },
