@@ -26,8 +26,14 @@ pub(crate) struct Edit {
     pub(crate) replacement: &'static str,
 }
 
-/// The suites that run whole clusters.
-const RUNS: &[&str] = &["swarm", "crash", "stale"];
+/// Random shapes, edits and faults.
+const SWARM: &[&str] = &["swarm"];
+
+/// The same, and an operator that ends at each of its writes.
+const CRASH: &[&str] = &["swarm", "crash"];
+
+/// The same, and reads that are old.
+const STALE: &[&str] = &["swarm", "stale"];
 
 /// The suite of parsers and renderers.
 const FORMS: &[&str] = &["forms"];
@@ -50,7 +56,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 replacement: "if pod.phase != PodPhase::Running || pod.ip.is_none() {",
             },
         ],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "meet-a-stranger",
@@ -62,7 +68,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "Ok(()) => Ok(connection),
         Err(error) if refusal(&error).is_some() => Ok(connection),",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "slots-without-consensus",
@@ -72,7 +78,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if least != most || most != owned.count() {",
             replacement: "if most > SLOT_COUNT {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "stores-believed",
@@ -83,17 +89,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if !is_confirmed(context, &world, &thought, creating == Creating::Seen).await? {",
             replacement: "if false && !is_confirmed(context, &world, &thought, creating == Creating::Seen).await? {",
         }],
-        noticed_by: RUNS,
+        noticed_by: STALE,
     },
     Mutant {
         name: "unseen-is-seen",
         story: "B91: creates in a row do not wait until the stores show the last (L3)",
         edits: &[Edit {
             file: "src/controller/pace.rs",
-            text: "Some((made, _)) if shown(made) => Creating::Seen,",
-            replacement: "Some((made, _)) if shown(made) || !made.as_str().is_empty() => Creating::Seen,",
+            text: "Some(made) if shown(&made.node) => Creating::Seen,",
+            replacement: "Some(made) if shown(&made.node) || !made.node.as_str().is_empty() => Creating::Seen,",
         }],
-        noticed_by: RUNS,
+        noticed_by: STALE,
+    },
+    Mutant {
+        name: "others-unseen",
+        story: "found here: the stores show the node made last, and not one whose event was lost before: \
+                that one is made again (S18)",
+        edits: &[Edit {
+            file: "src/controller/pace.rs",
+            text: "Some(made) if !made.beside.iter().all(&shown) => Creating::No,",
+            replacement: "Some(made) if made.beside.iter().any(|node| node.as_str().is_empty()) => Creating::No,",
+        }],
+        noticed_by: STALE,
     },
     Mutant {
         name: "active-before-ok",
@@ -103,7 +120,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if !view.cluster_ok {",
             replacement: "if !view.cluster_ok && want == 0 {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "active-before-synced",
@@ -113,7 +130,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if let Role::Replica { linked: false, .. } = view.role {",
             replacement: "if let Role::Replica { linked: false, offset: u64::MAX } = view.role {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "active-on-one-table",
@@ -123,7 +140,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if !agrees {",
             replacement: "if !agrees && want == 0 {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "active-status-first",
@@ -141,7 +158,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             .await?;
         join_all(flips).await.into_iter().collect()",
         }],
-        noticed_by: RUNS,
+        noticed_by: CRASH,
     },
     Mutant {
         name: "flip-error-dropped",
@@ -154,7 +171,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             .ok();
         self.patch_status",
         }],
-        noticed_by: RUNS,
+        noticed_by: CRASH,
     },
     Mutant {
         name: "create-error-dropped",
@@ -165,7 +182,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: r#"created.map_err(|source| failed::<K>("create", &object.name_any(), source))"#,
             replacement: "Ok(created.unwrap_or_else(|_| object.clone()))",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "release-needs-secret",
@@ -180,7 +197,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         };
         if auth.finalizer {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "secret-never-released",
@@ -192,7 +209,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "            && !auth.finalizer
         {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "second-pod",
@@ -203,7 +220,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "            if node.stamp.is_none() && node.spec.lifecycle == Lifecycle::Joining =>",
             replacement: "            if node.spec.lifecycle == Lifecycle::Joining =>",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "delete-by-name",
@@ -215,7 +232,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "uid: Some(uid.as_str().to_owned()).filter(String::is_empty),
             resource_version: None,",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "forget-before-vote",
@@ -226,7 +243,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "&& rows.iter().any(|row| !row.slots.is_empty())",
             replacement: "&& rows.is_empty()",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "takeover-despite-quorum",
@@ -236,7 +253,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "voters > view.size / 2)",
             replacement: "voters > view.size * 2)",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "silence-is-death",
@@ -252,7 +269,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             PodSighting::Absent | PodSighting::Present(_) => continue,
         };",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "foreign-adopted",
@@ -264,7 +281,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             Keeping::Ours(content(&object))
         }",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "foreign-pod-adopted",
@@ -274,7 +291,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "Some(pod) if owned_by(pod, &uid) => pod",
             replacement: "Some(pod) if owned_by(pod, &uid) || !uid.as_str().is_empty() => pod",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "passwords-anew",
@@ -285,7 +302,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "if world.kept.auth == Keeping::Absent && world.nodes.is_empty() {",
             replacement: "if world.kept.auth == Keeping::Absent {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "password-in-a-log-line",
@@ -296,7 +313,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "info!(cluster_name, password = auth.repl.expose(), \"passwords made\");
                 let secret = render::auth_secret::secret(cluster, &auth);",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "password-in-an-error",
@@ -310,7 +327,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 address: target.address,
                 refusal: format!(\"{refusal} ({})\", target.password.expose()),",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "deletion-waits-for-the-menu",
@@ -320,7 +337,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "return ladder::climb(&[DELETING], scene);",
             replacement: "return ladder::climb(&[COMMON, DELETING], scene);",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "acl-never-updated",
@@ -330,7 +347,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "Keeping::Ours(digest) if *digest != sha256_hex(&text) => {",
             replacement: "Keeping::Ours(digest) if digest.is_empty() && *digest != sha256_hex(&text) => {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "acl-always-updated",
@@ -340,7 +357,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "Keeping::Ours(digest) if *digest != sha256_hex(&text) => {",
             replacement: "Keeping::Ours(digest) if *digest != text => {",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "snapshot-ignored",
@@ -351,7 +368,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: ".filter(|_| cluster.status.state == ClusterState::Creating)",
             replacement: ".filter(|_| cluster.status.state == ClusterState::Updating)",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "no-back-off",
@@ -361,7 +378,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "let pause = doubled(RETRY_MIN, self.failures - 1, BACK_OFF_MAX);",
             replacement: "let pause = doubled(RETRY_MIN, 0, BACK_OFF_MAX);",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "node-without-owner",
@@ -372,7 +389,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "            owner_references: None,
             ..owned_by_cluster(cluster, name.as_str().to_owned())",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "two-in-a-tick",
@@ -384,7 +401,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             replacement: "self.create_node(cluster, resolved, *shard).await?;
                 return self.create_node(cluster, resolved, *shard).await.map(Some);",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "menu-error-passed",
@@ -394,7 +411,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             text: "Err(error) => Verdict::Hold(Why::Menu(error.clone())),",
             replacement: "Err(_) => Verdict::Pass,",
         }],
-        noticed_by: RUNS,
+        noticed_by: SWARM,
     },
     Mutant {
         name: "settings-not-forced",

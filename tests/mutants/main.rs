@@ -3,7 +3,8 @@
 //! its own.
 //!
 //! `cargo run --example mutants` for all, `-- NAME...` for some; `SEEDS=n` for another number of
-//! seeds than 2,000. Exits with 1 if one survives.
+//! seeds than 2,000. Exits with 1 if one survives, or if the suites fail without any. The suites are told
+//! `UNTIL_FIRST=1`: the first failure is enough.
 
 #![expect(
     clippy::print_stdout,
@@ -14,6 +15,7 @@
 #[path = "lib.rs"]
 mod table;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::fs::File;
@@ -63,7 +65,10 @@ fn main() -> ExitCode {
     let asked: Vec<String> = env::args().skip(1).collect();
     let chosen = |mutant: &&Mutant| asked.is_empty() || asked.iter().any(|it| it == mutant.name);
     let bench = Bench::new();
-    bench.refresh().expect("the package can be copied");
+    if let Some(why) = bench.is_useless(table::MUTANTS.iter().filter(chosen)) {
+        println!("without any mutant: {why}");
+        return ExitCode::FAILURE;
+    }
     let mut rows = Vec::new();
     for mutant in table::MUTANTS.iter().filter(chosen) {
         println!("{}: {}", mutant.name, mutant.story);
@@ -125,6 +130,24 @@ impl Bench {
         Ok(())
     }
 
+    /// A suite that fails on today's code would fail on every mutant, and show nothing.
+    fn is_useless<'a>(&self, chosen: impl Iterator<Item = &'a Mutant>) -> Option<String> {
+        let suites: BTreeSet<&'static [&'static str]> = chosen.map(|it| it.noticed_by).collect();
+        suites.into_iter().find_map(|noticed_by| {
+            let none = Mutant {
+                name: "none",
+                story: "today's code",
+                edits: &[],
+                noticed_by,
+            };
+            match self.try_out(&none).expect("the package can be copied") {
+                Fate::Survived => None,
+                Fate::Caught(why) | Fate::Broken(why) => Some(why),
+                Fate::Hung => Some("the suites hang".to_owned()),
+            }
+        })
+    }
+
     fn try_out(&self, mutant: &Mutant) -> io::Result<Fate> {
         self.refresh()?;
         for edit in mutant.edits {
@@ -180,7 +203,7 @@ impl Bench {
                 "SEEDS",
                 env::var("SEEDS").unwrap_or_else(|_| SEEDS.to_owned()),
             )
-            .env("CARGO_MANIFEST_DIR", &self.tree)
+            .env("UNTIL_FIRST", "1")
             .stdin(Stdio::null())
             .stderr(out.try_clone()?)
             .stdout(out)
