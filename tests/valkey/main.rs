@@ -2,6 +2,8 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::unwrap_in_result,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
@@ -14,6 +16,7 @@ mod nudge;
 mod recordings;
 mod servers;
 mod settings;
+mod talks;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 

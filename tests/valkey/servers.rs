@@ -254,7 +254,17 @@ fn spawn(directory: &Path) -> Child {
         .unwrap()
 }
 
-fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)]) {
+/// Who is meant by these words, and the password.
+pub(crate) fn login(user: &str) -> Option<(&'static str, &'static str)> {
+    match user {
+        "admin" => Some((ADMIN[0], ADMIN[1])),
+        "operator" => Some(("_momento_operator", PASSWORD)),
+        "repl" => Some(("_momento_repl", PASSWORD)),
+        _ => None,
+    }
+}
+
+pub(crate) fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)]) {
     let acl = json!([{ "username": ADMIN[0], "passwordHashes": [ADMIN_HASH],
         "permissions": [{ "roleRef": "all", "keys": [{ "pattern": "*" }], "channels": ["*"] }] }]);
     let roles = json!({ "all": { "categories": [{ "name": "all", "access": "allow" }] } });
