@@ -12,6 +12,8 @@
 
 mod commands;
 mod connections;
+#[path = "../sim/valkey/lib.rs"]
+mod model;
 mod nudge;
 mod recordings;
 mod servers;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::reply::Answer;
 use super::reply::Reply;
 use super::script::Name;
+use crate::servers;
 
 /// Who is who in one talk.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +86,9 @@ impl Names {
         let Some(inside) = inside else {
             return word.to_owned();
         };
+        if inside == "password" {
+            return servers::PASSWORD.to_owned();
+        }
         let name = inside.chars().next().expect("a name in the brackets");
         if inside.split_once('.').is_some_and(|(_, rest)| rest == "ip") {
             return self.address(name);

@@ -131,12 +131,16 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// Words in a row, since `fail` is not `fail?`.
+    /// Words or flags in a row, since `fail` is not `fail?`.
     pub(crate) fn holds(&self, lines: &[String]) -> bool {
         let text = lines.join("\n");
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let split = |text: &'_ str| -> Vec<String> {
+            let words = text.split(|letter: char| letter.is_whitespace() || letter == ',');
+            words.map(str::to_owned).collect()
+        };
+        let words = split(&text);
         let found = |wanted: &str| {
-            let wanted: Vec<&str> = wanted.split_whitespace().collect();
+            let wanted = split(wanted);
             words.windows(wanted.len()).any(|words| words == wanted)
         };
         match self {
