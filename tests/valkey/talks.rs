@@ -1,7 +1,8 @@
 //! Conversations with servers, kept as texts in `talks/*.txt`: real processes and the simulated ones of `tests/sim`
 //! are held to the same words. Never rewrites them but with `UPDATE_EXPECT=1`, and then from the real ones.
 //!
-//! `TALKS=word` plays only those with the word in their file's name or in their title.
+//! `TALKS=word,word` plays only those with one of the words in their file's name or in their title, and
+//! `TALKS=unrecorded` those with a question that has no answer yet.
 
 mod modelled;
 mod names;
@@ -58,12 +59,16 @@ fn texts() -> BTreeMap<String, String> {
 
 fn talks() -> Vec<Talk> {
     let wanted = std::env::var("TALKS").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').collect();
     let all = texts();
     let all = all
         .iter()
         .flat_map(|(file, text)| script::parse(file, text));
-    all.filter(|talk| talk.file.contains(&wanted) || talk.title.contains(&wanted))
-        .collect()
+    all.filter(|talk| {
+        let named = |word: &&str| talk.file.contains(word) || talk.title.contains(word);
+        wanted.iter().any(|word| named(word)) || wanted == ["unrecorded"] && !talk.is_recorded()
+    })
+    .collect()
 }
 
 fn describe(played: &Played) -> String {

@@ -221,6 +221,16 @@ impl Stage for Modelled {
         }
     }
 
+    fn slow(&mut self, name: Name, span: Duration) {
+        let process = self.processes[&name].id;
+        let switches = self.net.switches(self.now, process).unwrap();
+        switches.sync_extra = millis(span);
+    }
+
+    fn directory(&self, _name: Name) -> String {
+        format!("{DIRECTORY}/")
+    }
+
     fn acl(&mut self, name: Name, edit: &dyn Fn(&mut Vec<String>)) {
         let process = self.processes[&name].id;
         let files = self.net.files(process).unwrap();

@@ -166,16 +166,24 @@ impl Names {
     /// The table of nodes: sorted by name, moments and epochs hidden.
     fn rows(&mut self, lines: &[String], picks: &[String]) -> Vec<String> {
         let mut rows: Vec<String> = Vec::new();
-        let epochs = picks.iter().any(|pick| pick == "epochs");
+        let option = |option: &str| picks.iter().any(|pick| pick == option);
+        let (epochs, nolinks) = (option("epochs"), option("nolinks"));
         for line in lines {
             let line = known_only(line, &self.servers);
             let mut columns: Vec<&str> = line.split(' ').collect();
             columns[4..if epochs { 6 } else { 7 }].fill(".");
+            if nolinks {
+                columns[7] = ".";
+            }
             let row = columns.join(" ");
             let picked = |pick: &String| {
                 row.starts_with(&format!("<{pick}>")) || *pick == "#" && !row.starts_with('<')
             };
-            if picks.iter().all(|pick| pick == "epochs") || picks.iter().any(picked) {
+            if picks
+                .iter()
+                .all(|pick| pick == "epochs" || pick == "nolinks")
+                || picks.iter().any(picked)
+            {
                 rows.push(row);
             }
         }
@@ -258,9 +266,9 @@ impl Names {
         all.iter().map(|line| self.named(line)).collect()
     }
 
-    /// Every id and address as a name.
+    /// Every id and address as a name. What no editor keeps at the end of a line is not there.
     pub(crate) fn named(&mut self, text: &str) -> String {
-        let mut text = known_only(text, &self.servers);
+        let mut text = known_only(text.trim_end(), &self.servers);
         while let Some(at) = id_at(&text) {
             let id = text[at..at + ID_LENGTH].to_owned();
             let position = self.strange.iter().position(|strange| *strange == id);

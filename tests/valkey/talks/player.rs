@@ -1,6 +1,7 @@
 //! Plays a talk on a stage, and says where it went otherwise than written.
 //! Never knows whether the servers there are real.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::names::Names;
@@ -43,6 +44,10 @@ pub(crate) trait Stage {
     fn cut(&mut self, from: &str, to: &str, ports: &[u16]);
     fn heal(&mut self);
     fn switch(&mut self, name: Name, switch: Switch, on: bool);
+    /// Its next full sync, of 20 keys, takes so much longer.
+    fn slow(&mut self, name: Name, span: Duration);
+    /// What its files' paths begin with.
+    fn directory(&self, name: Name) -> String;
     /// Changes the lines of its ACL file.
     fn acl(&mut self, name: Name, edit: &dyn Fn(&mut Vec<String>));
     fn wait(&mut self, span: Duration);
@@ -127,6 +132,13 @@ impl<'a> Player<'a> {
             What::AclDrop(name, line) => self
                 .stage
                 .acl(*name, &|lines| lines.retain(|kept| !kept.starts_with(line))),
+            What::Fill { name, tag, count } => {
+                for number in 0..*count {
+                    let key = format!("{tag}{number}");
+                    self.words(*name, "admin", &["SET", &key, &incompressible(number)]);
+                }
+            }
+            What::Slow(name, span) => self.stage.slow(*name, *span),
             What::Wait(span) => self.stage.wait(*span),
             What::Mark => self.mark = self.stage.now(),
             What::Took(from, to) => {
@@ -152,8 +164,10 @@ impl<'a> Player<'a> {
         let Err(said) = self.stage.start(name, &address, settings) else {
             return Err(never(format!("{name} runs")));
         };
-        let lines = said.lines().map(|line| format!("{name}< {line}"));
-        self.compare(step, lines.collect())
+        let place = self.stage.directory(name);
+        let lines = said.lines().map(|line| line.replace(&place, ""));
+        let lines = lines.filter(|line| !line.trim().is_empty());
+        self.compare(step, lines.map(|line| format!("{name}< {line}")).collect())
     }
 
     fn start(&mut self, name: Name, settings: &Settings) -> Outcome {
@@ -233,7 +247,9 @@ impl<'a> Player<'a> {
         let mut lines = Vec::new();
         for name in &asked.who {
             let answer = self.one(*name, asked);
-            lines.extend(answer.iter().map(|line| format!("{name}< {line}")));
+            let place = self.stage.directory(*name);
+            let placed = answer.iter().map(|line| line.replace(&place, ""));
+            lines.extend(placed.map(|line| format!("{name}< {line}")));
         }
         lines
     }
@@ -372,6 +388,20 @@ impl<'a> Player<'a> {
 
 /// What was expected, and what was got instead.
 type Outcome = Result<(), (Vec<String>, Vec<String>)>;
+
+/// Some kilobytes that a dump stores as they are.
+fn incompressible(number: usize) -> String {
+    let mut text = String::new();
+    let mut state = u64::try_from(number).unwrap();
+    for _ in 0..256 {
+        // The constants of Knuth's MMIX.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        write!(text, "{state:016x}").unwrap();
+    }
+    text
+}
 
 fn never(got: String) -> (Vec<String>, Vec<String>) {
     (Vec::new(), vec![got])

@@ -137,7 +137,7 @@ impl Real {
             if let Some(status) = process.child.try_wait().unwrap() {
                 let code = status.code().unwrap_or(-1);
                 process.code = Some(code);
-                return Err(reason(&log, &process.directory));
+                return Err(reason(&log));
             }
             if log.contains("Ready to accept connections unix") {
                 return Ok(());
@@ -283,6 +283,24 @@ impl Stage for Real {
         assert_eq!(answer, Answer::Reply(Reply::Simple("OK".to_owned())));
     }
 
+    fn slow(&mut self, name: Name, span: Duration) {
+        let delay = (span.as_micros() / 20).to_string();
+        let words = [
+            "CONFIG",
+            "SET",
+            "key-load-delay",
+            &delay,
+            "loading-process-events-interval-bytes",
+            "1024",
+        ];
+        let answer = self.ask(name, "admin", &words.map(str::to_owned), START_LIMIT);
+        assert_eq!(answer, Answer::Reply(Reply::Simple("OK".to_owned())));
+    }
+
+    fn directory(&self, name: Name) -> String {
+        format!("{}/", self.directory.join(name.to_string()).display())
+    }
+
     fn acl(&mut self, name: Name, edit: &dyn Fn(&mut Vec<String>)) {
         let file = self.servers[&name].directory.join("users.acl");
         let text = fs::read_to_string(&file).unwrap();
@@ -331,15 +349,13 @@ fn ask(stream: &mut UnixStream, words: &[String], patience: Duration) -> Answer 
     }
 }
 
-/// What a server that ended at once says of it, without the moment and the place.
-fn reason(log: &str, directory: &Path) -> String {
-    let place = format!("{}/", directory.display());
+/// What a server that ended at once says of it, without the moments.
+fn reason(log: &str) -> String {
     let mut lines = Vec::new();
     for line in log.lines() {
-        let line = line.replace(&place, "");
         // A log line's own words come after its mark.
         match line.split_once(" # ") {
-            Some((_, words)) => lines.push(words.to_owned()),
+            Some((_, words)) => lines.push(words),
             None if line.contains(" * ") => {}
             None => lines.push(line),
         }

@@ -65,7 +65,7 @@ impl Reply {
         match self {
             Self::Error(text) => format!("(error) {text}"),
             Self::Simple(text) | Self::Bulk(text) if text.is_empty() => "\"\"".to_owned(),
-            Self::Simple(text) | Self::Bulk(text) => text.clone(),
+            Self::Simple(text) | Self::Bulk(text) => text.replace('\r', "\\r").replace('\n', "\\n"),
             Self::Integer(number) => format!("(integer) {number}"),
             Self::Nil => "(nil)".to_owned(),
             Self::Array(items) => {

@@ -16,6 +16,8 @@
 //! | `hold a`, `release a` | its slot migrations stay before the pause, or go on |
 //! | `deny a`, `allow a` | slot migrations to it never claim, or do |
 //! | `acl a add user x ...`, `acl a drop user x` | a line of its ACL file |
+//! | `fill a {x} 20` | so many keys of that slot, a few kilobytes each |
+//! | `slow a 2s` | a full sync with 20 of them takes it so long |
 //! | `wait 500ms`, `mark`, `took 5s..12s` | time passes; a moment to measure from; how long since it |
 //! | `a b> COMMAND` | ask each; the lines `a< ...` below are what it answers |
 //! | `a admin 2s> COMMAND` | as that user (else the operator's), ready to wait so long |
@@ -23,7 +25,8 @@
 //! | `a until COMMAND has TEXT`, `lacks`, `is` | ask until it does |
 //! | `a for 3s COMMAND has TEXT`, `lacks`, `is` | it does all the time |
 //!
-//! Behind a command ` | x y` keeps the lines of those servers (`CLUSTER NODES`) or the fields of those names.
+//! Behind a command ` | x y` keeps the lines of those servers (`CLUSTER NODES`) or the fields of those names;
+//! `epochs` shows the column of that name, `nolinks` hides the one that changes while a link is tried again.
 
 use std::time::Duration;
 
@@ -79,6 +82,12 @@ pub(crate) enum What {
     Switch(Name, Switch, bool),
     AclAdd(Name, String),
     AclDrop(Name, String),
+    Fill {
+        name: Name,
+        tag: String,
+        count: usize,
+    },
+    Slow(Name, Duration),
     Wait(Duration),
     Mark,
     Took(Duration, Duration),
@@ -128,6 +137,16 @@ pub(crate) enum Condition {
     Has(String),
     Lacks(String),
     Is(String),
+}
+
+impl Talk {
+    /// Whether every question has an answer.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.steps.iter().all(|step| match step.what {
+            What::Ask { .. } | What::End(_) | What::Refuse(..) => !step.expected.is_empty(),
+            _ => true,
+        })
+    }
 }
 
 impl Condition {
@@ -256,6 +275,20 @@ fn what(line: &str) -> Option<What> {
         "allow" => What::Switch(name(rest)?, Switch::Unclaimed, false),
         "heal" => What::Heal,
         "acl" => acl(rest)?,
+        "fill" => {
+            let [filled, tag, count] = *rest.split(' ').collect::<Vec<_>>() else {
+                return None;
+            };
+            What::Fill {
+                name: name(filled)?,
+                tag: tag.to_owned(),
+                count: count.parse().ok()?,
+            }
+        }
+        "slow" => {
+            let (slowed, time) = rest.split_once(' ')?;
+            What::Slow(name(slowed)?, span(time)?)
+        }
         "wait" => What::Wait(span(rest)?),
         "mark" => What::Mark,
         "took" => {
