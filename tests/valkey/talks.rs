@@ -34,6 +34,9 @@ const AT_ONCE: usize = 16;
 /// What is random in the model comes from it.
 const SEED: u64 = 1;
 
+/// Where the model is not like the servers: the talk, and why it stays so. None that is none any more may be here.
+const KNOWN_DIFFERENCES: &[(&str, &str)] = &[];
+
 struct Played {
     talk: Talk,
     outcome: Result<Replies, Difference>,
@@ -164,7 +167,18 @@ fn the_model_says_what_is_written() {
         })
         .collect();
     println!("{} talks in {:.1?}", played.len(), begin.elapsed());
+    let (known, played): (Vec<Played>, Vec<Played>) = played.into_iter().partition(|played| {
+        let title = &played.talk.title;
+        KNOWN_DIFFERENCES.iter().any(|(known, _)| known == title)
+    });
     report(&played);
+    for Played { talk, outcome, .. } in &known {
+        assert!(
+            outcome.is_err(),
+            "{:?} is no difference any more",
+            talk.title
+        );
+    }
 }
 
 fn report(played: &[Played]) {

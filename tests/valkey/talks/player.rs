@@ -110,10 +110,13 @@ impl<'a> Player<'a> {
             What::Cluster(shards, settings) => self.cluster(shards, settings)?,
             What::Signal(name, signal) => self.stage.signal(*name, *signal),
             What::End(name) => self.end(step, *name)?,
-            What::Start { name, empty } => {
-                self.stage.again(*name, *empty).map_err(never)?;
-                self.identify(*name)?;
-            }
+            What::Start { name, empty } => match self.stage.again(*name, *empty) {
+                Ok(()) => {
+                    self.identify(*name)?;
+                    self.compare(step, Vec::new())?;
+                }
+                Err(said) => self.compare_said(step, *name, &said)?,
+            },
             What::Cut {
                 from,
                 to,
@@ -164,6 +167,11 @@ impl<'a> Player<'a> {
         let Err(said) = self.stage.start(name, &address, settings) else {
             return Err(never(format!("{name} runs")));
         };
+        self.compare_said(step, name, &said)
+    }
+
+    /// Why a server ended at once.
+    fn compare_said(&mut self, step: &Step, name: Name, said: &str) -> Outcome {
         let place = self.stage.directory(name);
         let lines = said.lines().map(|line| line.replace(&place, ""));
         let lines = lines.filter(|line| !line.trim().is_empty());

@@ -10,7 +10,7 @@
 //! | `cluster a/d b/e with ...` | start shards of one primary and its replicas, all slots shared out, all linked |
 //! | `kill a`, `term a`, `stop a`, `continue a` | the signals |
 //! | `end a` | wait until the process has ended; how is the reply |
-//! | `start a`, `start a empty` | start it again, with or without the files it left |
+//! | `start a`, `start a empty` | start it again, with or without the files it left; why it does not is the reply |
 //! | `cut a b`, `cut a to b` | packets between them are lost, in both or one direction; `... bus`, `... client`: on that port |
 //! | `heal` | all packets arrive again |
 //! | `hold a`, `release a` | its slot migrations stay before the pause, or go on |
