@@ -2,7 +2,7 @@
 //! are held to the same words. Never rewrites them but with `UPDATE_EXPECT=1`, and then from the real ones.
 //!
 //! `TALKS=word,word` plays only those with one of the words in their file's name or in their title, and
-//! `TALKS=unrecorded` those with a question that has no answer yet.
+//! `TALKS=unrecorded` those with a question that has no answer yet. The model plays with so many seeds as `SEEDS` says.
 
 mod modelled;
 mod names;
@@ -31,11 +31,11 @@ use self::script::Talk;
 /// So many talks at once: they wait most of the time, and still leave two cores some room.
 const AT_ONCE: usize = 16;
 
-/// What is random in the model comes from it.
-const SEED: u64 = 1;
-
 /// Where the model is not like the servers: the talk, and why it stays so. None that is none any more may be here.
 const KNOWN_DIFFERENCES: &[(&str, &str)] = &[];
+
+/// So many in the model, where nobody waits.
+const CORES: usize = 2;
 
 struct Played {
     talk: Talk,
@@ -95,14 +95,19 @@ fn describe(played: &Played) -> String {
     text
 }
 
-fn on_real_servers(talks: &[Talk], recording: bool) -> Vec<Played> {
+/// Plays them all, so many at once.
+fn play_all(
+    talks: &[Talk],
+    at_once: usize,
+    play: impl Fn(&Talk) -> Result<Replies, Difference> + Sync,
+) -> Vec<Played> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(talks.len()) {
+        for _ in 0..at_once.min(talks.len()) {
             scope.spawn(|| {
                 while let Some(talk) = talks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begin = Instant::now();
-                    let outcome = Player::new(&mut Real::new(), recording).play(talk);
+                    let outcome = play(talk);
                     let (talk, seconds) = (talk.clone(), begin.elapsed().as_secs_f64());
                     done.lock().unwrap().push(Played {
                         talk,
@@ -113,7 +118,9 @@ fn on_real_servers(talks: &[Talk], recording: bool) -> Vec<Played> {
             });
         }
     });
-    done.into_inner().unwrap()
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|played| (played.talk.file.clone(), played.talk.line()));
+    done
 }
 
 /// The new replies of each file's talks, where they went to their end.
@@ -136,12 +143,11 @@ fn rewrite(played: &[Played]) {
 fn real_servers_say_what_is_written() {
     let recording = std::env::var_os("UPDATE_EXPECT").is_some();
     let begin = Instant::now();
-    let mut played = on_real_servers(&talks(), recording);
-    played.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    for Played { talk, seconds, .. } in &played {
-        println!("{seconds:6.1} s  {}: {}", talk.file, talk.title);
-    }
+    let played = play_all(&talks(), AT_ONCE, |talk| {
+        Player::new(&mut Real::new(), recording).play(talk)
+    });
     println!("{} talks in {:.1?}", played.len(), begin.elapsed());
+    tell_times(&played);
     if recording {
         rewrite(&played);
     }
@@ -150,34 +156,39 @@ fn real_servers_say_what_is_written() {
 
 #[test]
 fn the_model_says_what_is_written() {
-    let begin = Instant::now();
-    let talks = talks();
-    let played: Vec<Played> = talks
-        .iter()
-        .map(|talk| {
-            let begin = Instant::now();
-            let mut stage = Modelled::new(SEED);
-            let outcome = Player::new(&mut stage, false).play(talk);
-            let (talk, seconds) = (talk.clone(), begin.elapsed().as_secs_f64());
-            Played {
-                talk,
-                outcome,
-                seconds,
+    let (begin, talks) = (Instant::now(), talks());
+    let seeds = std::env::var("SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
+    let mut unknown = Vec::new();
+    let mut known: BTreeMap<&str, bool> = BTreeMap::new();
+    for seed in 1..=seeds {
+        let played = play_all(&talks, CORES, |talk| {
+            Player::new(&mut Modelled::new(seed), false).play(talk)
+        });
+        for mut played in played {
+            let same = |(title, _): &&(&str, &str)| *title == played.talk.title;
+            if let Some((title, _)) = KNOWN_DIFFERENCES.iter().find(same) {
+                *known.entry(title).or_default() |= played.outcome.is_err();
+            } else {
+                played.talk.title = format!("{} (seed {seed})", played.talk.title);
+                unknown.push(played);
             }
-        })
-        .collect();
-    println!("{} talks in {:.1?}", played.len(), begin.elapsed());
-    let (known, played): (Vec<Played>, Vec<Played>) = played.into_iter().partition(|played| {
-        let title = &played.talk.title;
-        KNOWN_DIFFERENCES.iter().any(|(known, _)| known == title)
-    });
-    report(&played);
-    for Played { talk, outcome, .. } in &known {
-        assert!(
-            outcome.is_err(),
-            "{:?} is no difference any more",
-            talk.title
-        );
+        }
+    }
+    let count = unknown.len() + known.len();
+    println!("{count} talks in {:.1?}", begin.elapsed());
+    tell_times(&unknown);
+    report(&unknown);
+    for (title, differs) in known {
+        assert!(differs, "{title:?} is no difference any more");
+    }
+}
+
+/// The longest first.
+fn tell_times(played: &[Played]) {
+    let mut played: Vec<&Played> = played.iter().collect();
+    played.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for Played { talk, seconds, .. } in played.iter().take(20) {
+        println!("{seconds:7.2} s  {}: {}", talk.file, talk.title);
     }
 }
 

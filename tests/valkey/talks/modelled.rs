@@ -244,6 +244,10 @@ impl Stage for Modelled {
         self.advance(self.now + millis(span));
     }
 
+    fn pause(&mut self) {
+        self.advance(self.now + 50);
+    }
+
     fn now(&self) -> Duration {
         Duration::from_millis(self.now)
     }

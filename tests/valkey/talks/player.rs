@@ -23,10 +23,7 @@ const LIMIT: Duration = Duration::from_secs(45);
 /// Who records waits until nothing has changed for so long; who replays needs not.
 const SETTLED: Duration = Duration::from_secs(4);
 
-/// Between two looks at a condition.
-const POLL: Duration = Duration::from_millis(20);
-
-/// How a question of the stage's own may take.
+/// How long a question of the player's own may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where servers run, and where time passes.
@@ -51,6 +48,8 @@ pub(crate) trait Stage {
     /// Changes the lines of its ACL file.
     fn acl(&mut self, name: Name, edit: &dyn Fn(&mut Vec<String>));
     fn wait(&mut self, span: Duration);
+    /// A moment, between two looks at a condition.
+    fn pause(&mut self);
     /// Since some moment.
     fn now(&self) -> Duration;
 }
@@ -203,7 +202,7 @@ impl<'a> Player<'a> {
             if self.stage.now() > deadline {
                 return Err(never(format!("{name} has not ended")));
             }
-            self.stage.wait(POLL);
+            self.stage.pause();
         }
     }
 
@@ -239,7 +238,7 @@ impl<'a> Player<'a> {
             }
         };
         while settled && waits(&got, since, self.stage.now()) && self.stage.now() < deadline {
-            self.stage.wait(POLL);
+            self.stage.pause();
             self.names = begin.clone();
             let next = self.answers(asked);
             if next != got {
@@ -293,7 +292,7 @@ impl<'a> Player<'a> {
                 Err(got) if self.stage.now() > deadline => {
                     return Err((vec![format!("{condition:?}")], got));
                 }
-                Err(_) => self.stage.wait(POLL),
+                Err(_) => self.stage.pause(),
             }
         }
     }
@@ -303,7 +302,7 @@ impl<'a> Player<'a> {
         while self.stage.now() < deadline {
             self.looks(asked, condition)
                 .map_err(|got| (vec![format!("{condition:?} for {span:?}")], got))?;
-            self.stage.wait(POLL);
+            self.stage.pause();
         }
         Ok(())
     }

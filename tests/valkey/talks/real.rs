@@ -313,6 +313,10 @@ impl Stage for Real {
         std::thread::sleep(span);
     }
 
+    fn pause(&mut self) {
+        self.wait(Duration::from_millis(20));
+    }
+
     fn now(&self) -> Duration {
         self.begin.elapsed()
     }

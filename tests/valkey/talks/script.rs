@@ -140,6 +140,11 @@ pub(crate) enum Condition {
 }
 
 impl Talk {
+    /// Where its first step is in its file.
+    pub(crate) fn line(&self) -> usize {
+        self.steps.first().map_or(0, |step| step.line)
+    }
+
     /// Whether every question has an answer.
     pub(crate) fn is_recorded(&self) -> bool {
         self.steps.iter().all(|step| match step.what {
