@@ -6,13 +6,39 @@
 //! answered at once (a stopped process, a cut path, a paused write, WAIT) is `Answer::Later`: its answer
 //! comes, or never comes, by `Net::take_answers`.
 
+mod acl;
+mod bus;
+mod client;
+mod cluster;
+mod commands;
+mod config;
+mod cron;
+mod data;
+mod directives;
+mod disk;
+mod execute;
+mod failover;
+mod id;
+mod info;
+mod message;
+mod migration;
+mod network;
 mod number;
+mod ownership;
+mod process;
+mod replication;
 pub(crate) mod resp;
 mod slots;
+mod table;
+mod truth;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use client::Client;
+use network::Event;
+use network::Network;
+use process::Process;
 pub(crate) use resp::Value;
 
 /// Milliseconds since the simulation's start.
@@ -244,126 +270,227 @@ pub(crate) struct ReplicationTruth {
 /// All processes of one world, their links and their clients.
 #[derive(Debug)]
 pub(crate) struct Net {
-    now: Millis,
+    network: Network,
+    processes: Vec<Process>,
 }
 
 impl Net {
     /// An empty world. All that is random in it comes from the seed.
-    pub(crate) fn new(_seed: u64) -> Self {
-        Self { now: 0 }
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            network: Network::new(seed),
+            processes: Vec::new(),
+        }
     }
 
     /// Lives through all that is due until then, that moment included. Time never goes back: an earlier
     /// moment is now.
     pub(crate) fn advance(&mut self, now: Millis) {
-        self.now = self.now.max(now);
+        while let Some(event) = self.network.pop(now) {
+            self.dispatch(event);
+        }
+        self.network.now = self.network.now.max(now);
     }
 
     /// When something is due next. Who waits for no answer needs not come by: the next call with a time
     /// catches up.
     pub(crate) fn next_event(&self) -> Option<Millis> {
-        None
+        self.network.next_event()
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        let event = match event {
+            Event::Arrive(socket, cargo) => {
+                let Some((process, cargo)) = self.network.deliver(socket, cargo) else {
+                    return;
+                };
+                if let Some(process) = process_mut(&mut self.processes, process) {
+                    process.event(&mut self.network, Event::Arrive(socket, cargo));
+                }
+                return;
+            }
+            event => event,
+        };
+        let process = match &event {
+            Event::Cron(process)
+            | Event::Wake(process, _)
+            | Event::Command(process, ..)
+            | Event::HangUp(process, _) => *process,
+            Event::Arrive(..) => return,
+        };
+        if let Some(process) = process_mut(&mut self.processes, process) {
+            process.event(&mut self.network, event);
+        }
     }
 
     /// Starts a process. If it ends at once, by its settings or files, what it says on stderr.
-    pub(crate) fn start(&mut self, now: Millis, _launch: Launch) -> Result<ProcessId, String> {
+    pub(crate) fn start(&mut self, now: Millis, launch: Launch) -> Result<ProcessId, String> {
         self.advance(now);
-        Err(String::new())
+        let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
+        let process = Process::start(&mut self.network, id, launch)?;
+        self.processes.push(process);
+        Ok(id)
     }
 
     /// Its mounted files, to be changed as the kubelet would.
-    pub(crate) fn files(&mut self, _process: ProcessId) -> Option<&mut BTreeMap<String, String>> {
-        None
+    pub(crate) fn files(&mut self, process: ProcessId) -> Option<&mut BTreeMap<String, String>> {
+        process_mut(&mut self.processes, process).map(|process| &mut process.files)
     }
 
     /// What its volume holds for a process that is started on it after this one's end.
-    pub(crate) fn nodes_conf(&self, _process: ProcessId) -> Option<NodesConf> {
-        None
+    pub(crate) fn nodes_conf(&self, process: ProcessId) -> Option<NodesConf> {
+        self.process(process)
+            .map(|process| disk::write(&process.table))
     }
 
     /// Sends a signal. Nothing happens to one that has exited.
-    pub(crate) fn signal(&mut self, now: Millis, _process: ProcessId, _signal: Signal) {
+    pub(crate) fn signal(&mut self, now: Millis, process: ProcessId, signal: Signal) {
         self.advance(now);
+        if let Some(process) = process_mut(&mut self.processes, process) {
+            process.signal(&mut self.network, signal);
+        }
     }
 
     /// How it ended, if it did.
-    pub(crate) fn exit(&self, _process: ProcessId) -> Option<Exit> {
-        None
+    pub(crate) fn exit(&self, process: ProcessId) -> Option<Exit> {
+        self.process(process)?.exit.clone()
     }
 
     /// Its log so far, oldest line first: the lines that people look for, not all that Valkey writes.
-    pub(crate) fn log(&self, _process: ProcessId) -> &[String] {
-        &[]
+    pub(crate) fn log(&self, process: ProcessId) -> &[String] {
+        self.process(process).map_or(&[], |process| &process.log)
     }
 
     /// The pod is gone with its address: who dials it is not even refused, until a process starts there
     /// again. A process that still runs in it is killed.
-    pub(crate) fn withdraw(&mut self, now: Millis, _ip: IpAddr) {
+    pub(crate) fn withdraw(&mut self, now: Millis, ip: IpAddr) {
         self.advance(now);
+        let process = self.network.listener(ip).and_then(|(process, _)| process);
+        if let Some(process) = process.and_then(|id| process_mut(&mut self.processes, id)) {
+            process.signal(&mut self.network, Signal::Kill);
+        }
+        self.network.withdraw(ip);
     }
 
     /// Dials. A stopped process's kernel accepts.
-    pub(crate) fn connect(&mut self, now: Millis, _from: Peer, _ip: IpAddr, _port: u16) -> Dial {
+    pub(crate) fn connect(&mut self, now: Millis, from: Peer, ip: IpAddr, port: u16) -> Dial {
         self.advance(now);
-        Dial::Silent
+        let Some((process, listens)) = self.network.listener(ip) else {
+            return Dial::Silent;
+        };
+        if self.network.is_whole(from, ip) != (true, true) {
+            return Dial::Silent;
+        }
+        let Some(id) = process.filter(|_| listens == port) else {
+            return Dial::Refused;
+        };
+        let Some(process) = process_mut(&mut self.processes, id) else {
+            return Dial::Refused;
+        };
+        let connection = self.network.wire(from, ip, id);
+        let user = process.acl.default_without_password();
+        process.clients.insert(connection, Client::new(user));
+        Dial::Open(connection)
     }
 
     /// Sends a command. Commands of one connection are answered in their order.
     pub(crate) fn command(
         &mut self,
         now: Millis,
-        _connection: ConnectionId,
-        _args: &[Vec<u8>],
+        connection: ConnectionId,
+        args: &[Vec<u8>],
     ) -> Answer {
         self.advance(now);
-        Answer::Closed
+        let Some(wire) = self.network.wires.get(&connection) else {
+            return Answer::Closed;
+        };
+        let id = wire.process;
+        let whole = self.network.is_whole(wire.from, wire.ip).0;
+        let event = Event::Command(id, connection, args.to_vec());
+        if !whole {
+            self.network.hold(event);
+            return Answer::Later;
+        }
+        let Some(process) = process_mut(&mut self.processes, id) else {
+            return Answer::Closed;
+        };
+        let client = process.clients.get(&connection);
+        let first = client.is_some_and(|client| !client.is_waiting());
+        process.event(&mut self.network, event);
+        match self.network.take_answer(connection).filter(|_| first) {
+            Some(value) => Answer::Reply(value),
+            None => Answer::Later,
+        }
     }
 
     /// What came since the last call, in order: late replies, and connections that were closed.
     pub(crate) fn take_answers(&mut self) -> Vec<(ConnectionId, Told)> {
-        Vec::new()
+        self.network.take_answers()
     }
 
     /// The caller closes a connection.
-    pub(crate) fn hang_up(&mut self, now: Millis, _connection: ConnectionId) {
+    pub(crate) fn hang_up(&mut self, now: Millis, connection: ConnectionId) {
         self.advance(now);
+        if let Some(wire) = self.network.wires.remove(&connection)
+            && let Some(process) = process_mut(&mut self.processes, wire.process)
+        {
+            let event = Event::HangUp(wire.process, connection);
+            process.event(&mut self.network, event);
+        }
     }
 
     /// Packets on this path vanish from now on.
-    pub(crate) fn cut(&mut self, now: Millis, _path: Path) {
+    pub(crate) fn cut(&mut self, now: Millis, path: Path) {
         self.advance(now);
+        self.network.cut(path);
     }
 
     /// They travel again.
-    pub(crate) fn heal(&mut self, now: Millis, _path: Path) {
+    pub(crate) fn heal(&mut self, now: Millis, path: Path) {
         self.advance(now);
+        self.network.heal(Some(&path));
     }
 
     /// Every path is whole again.
     pub(crate) fn heal_all(&mut self, now: Millis) {
         self.advance(now);
+        self.network.heal(None);
     }
 
     /// How long a message takes on the bus and in replication between any two processes, from now on.
-    pub(crate) fn set_delay(&mut self, now: Millis, _delay: Millis) {
+    pub(crate) fn set_delay(&mut self, now: Millis, delay: Millis) {
         self.advance(now);
+        self.network.delay = delay;
     }
 
     /// Cuts a replica's link to its primary, once.
-    pub(crate) fn break_replication(&mut self, now: Millis, _replica: ProcessId) {
+    pub(crate) fn break_replication(&mut self, now: Millis, replica: ProcessId) {
         self.advance(now);
+        if let Some(process) = process_mut(&mut self.processes, replica) {
+            process.upstream_closed(&mut self.network, false);
+        }
     }
 
     /// A process's fault switches.
-    pub(crate) fn switches(&mut self, _now: Millis, _process: ProcessId) -> Option<&mut Switches> {
-        None
+    pub(crate) fn switches(&mut self, now: Millis, process: ProcessId) -> Option<&mut Switches> {
+        self.advance(now);
+        process_mut(&mut self.processes, process).map(|process| &mut process.switches)
     }
 
     /// What is so now.
     pub(crate) fn truth(&mut self, now: Millis) -> Truth {
         self.advance(now);
-        Truth {
-            processes: Vec::new(),
-        }
+        truth::truth(&self.processes)
+    }
+
+    fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.get(usize::try_from(id.0).ok()?)
     }
 }
+
+fn process_mut(processes: &mut [Process], id: ProcessId) -> Option<&mut Process> {
+    processes.get_mut(usize::try_from(id.0).ok()?)
+}
+
+#[cfg(test)]
+mod tests;
