@@ -12,6 +12,7 @@
 
 mod commands;
 mod connections;
+#[expect(dead_code, reason = "the simulator uses all of it")]
 #[path = "../sim/valkey/lib.rs"]
 mod model;
 mod nudge;

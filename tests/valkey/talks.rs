@@ -69,7 +69,7 @@ fn talks() -> Vec<Talk> {
         .flat_map(|(file, text)| script::parse(file, text));
     all.filter(|talk| {
         let named = |word: &&str| talk.file.contains(word) || talk.title.contains(word);
-        wanted.iter().any(|word| named(word)) || wanted == ["unrecorded"] && !talk.is_recorded()
+        wanted.iter().any(named) || wanted == ["unrecorded"] && !talk.is_recorded()
     })
     .collect()
 }

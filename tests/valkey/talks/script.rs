@@ -147,9 +147,12 @@ impl Talk {
 
     /// Whether every question has an answer.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.steps.iter().all(|step| match step.what {
-            What::Ask { .. } | What::End(_) | What::Refuse(..) => !step.expected.is_empty(),
-            _ => true,
+        self.steps.iter().all(|step| {
+            let answered = matches!(
+                step.what,
+                What::Ask { .. } | What::End(_) | What::Refuse(..)
+            );
+            !answered || !step.expected.is_empty()
         })
     }
 }

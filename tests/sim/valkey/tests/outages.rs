@@ -23,7 +23,10 @@ fn a_killed_primary_is_replaced_by_election() {
     let dead = stage.id(0);
     let nodes = stage.text(1, "CLUSTER NODES");
     let line = nodes.lines().find(|line| line.starts_with(&dead)).unwrap();
-    assert!(line.contains(" master,fail - ") && line.ends_with("disconnected"), "{line}");
+    assert!(
+        line.contains(" master,fail - ") && line.ends_with("disconnected"),
+        "{line}"
+    );
     assert_eq!(stage.repl(3, "role"), "master");
     assert_eq!(stage.field(1, "cluster_nodes_fail"), "1");
 }
@@ -36,7 +39,10 @@ fn two_shards_need_a_takeover() {
     stage.run(30_000);
     let dead = stage.id(0);
     let nodes = stage.text(1, "CLUSTER NODES");
-    assert!(nodes.contains(&dead) && nodes.contains(" master,fail? - "), "{nodes}");
+    assert!(
+        nodes.contains(&dead) && nodes.contains(" master,fail? - "),
+        "{nodes}"
+    );
     assert_eq!(stage.field(1, "cluster_state"), "fail");
     assert_eq!(stage.field(1, "cluster_slots_pfail"), "8192");
     stage.good(2, "CLUSTER FAILOVER FORCE");
@@ -77,7 +83,10 @@ fn a_failover_is_refused_in_valkeys_words() {
         stage.ask(0, "CLUSTER FAILOVER"),
         Value::error("ERR You should send CLUSTER FAILOVER to a replica")
     );
-    assert_eq!(stage.ask(3, "CLUSTER FAILOVER NOW"), Value::error("ERR syntax error"));
+    assert_eq!(
+        stage.ask(3, "CLUSTER FAILOVER NOW"),
+        Value::error("ERR syntax error")
+    );
     stage.signal(0, Signal::Kill);
     stage.run(100);
     assert_eq!(
@@ -156,7 +165,10 @@ fn a_replica_without_data_is_not_elected() {
     stage.run(60_000);
     assert!(!stage.owns(replica));
     let log = stage.net.log(process).join("\n");
-    assert!(log.contains("Disconnected from primary for longer than allowed"), "{log}");
+    assert!(
+        log.contains("Disconnected from primary for longer than allowed"),
+        "{log}"
+    );
     stage.signal(0, Signal::Continue);
     stage.run(15_000);
     assert!(!stage.truth(0).keys.is_empty());
@@ -169,7 +181,9 @@ fn a_planned_failover_to_an_empty_replica_loses_all() {
     stage.good(0, "CLUSTER MEET 10.0.0.2 6379");
     stage.good(0, "CLUSTER ADDSLOTSRANGE 0 16383");
     stage.good(0, "DEBUG POPULATE 500 key 10");
-    stage.until(10_000, "ok", |stage| stage.field(0, "cluster_state") == "ok");
+    stage.until(10_000, "ok", |stage| {
+        stage.field(0, "cluster_state") == "ok"
+    });
     let process = stage.nodes[1];
     stage.net.switches(stage.now, process).unwrap().sync_endless = true;
     let primary = stage.id(0);
@@ -213,7 +227,9 @@ fn a_minority_stops_taking_writes() {
     stage.until(4000, "replaced", |stage| stage.owns(3));
     stage.run(20_000);
     stage.net.heal_all(stage.now);
-    stage.until(10_000, "it follows", |stage| !stage.owns(0) && stage.is_linked(0));
+    stage.until(10_000, "it follows", |stage| {
+        !stage.owns(0) && stage.is_linked(0)
+    });
     stage.until(12_000, "all well", |stage| {
         (0..6).all(|index| {
             stage.field(index, "cluster_state") == "ok"
@@ -227,7 +243,9 @@ fn a_minority_stops_taking_writes() {
 fn a_lost_replica_is_called_failed_and_clears_when_back() {
     let mut stage = Stage::cluster(3, 1);
     stage.signal(5, Signal::Stop);
-    stage.until(9000, "failed", |stage| stage.field(0, "cluster_nodes_fail") == "1");
+    stage.until(9000, "failed", |stage| {
+        stage.field(0, "cluster_nodes_fail") == "1"
+    });
     assert_eq!(stage.field(0, "cluster_state"), "ok");
     stage.signal(5, Signal::Continue);
     stage.until(6000, "back", |stage| {
@@ -266,7 +284,11 @@ fn a_shutdown_may_hand_over() {
     assert!(took < 1500, "{took}");
     let exit = stage.net.exit(stage.nodes[0]).unwrap();
     assert_eq!(exit.code, 0);
-    assert!(exit.log.iter().any(|line| line.starts_with("Perform auto failover to replica")));
+    assert!(
+        exit.log
+            .iter()
+            .any(|line| line.starts_with("Perform auto failover to replica"))
+    );
     // One shard: nobody is promoted.
     let mut stage = Stage::cluster(1, 1);
     stage.good(0, "CONFIG SET shutdown-on-sigterm failover");

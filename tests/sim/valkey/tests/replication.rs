@@ -15,7 +15,9 @@ fn pair(conf: &str) -> Stage {
     stage.good(0, "CLUSTER MEET 10.0.0.2 6379");
     stage.good(0, "CLUSTER ADDSLOTSRANGE 0 16383");
     stage.all_meet();
-    stage.until(10_000, "ok", |stage| stage.field(0, "cluster_state") == "ok");
+    stage.until(10_000, "ok", |stage| {
+        stage.field(0, "cluster_state") == "ok"
+    });
     stage
 }
 
@@ -36,7 +38,9 @@ fn a_first_sync_is_told_step_by_step() {
     assert!(info.contains("master_link_down_since_seconds:-1\r\n"));
     assert_eq!(value(&info, "master_repl_offset"), "0");
     let line = stage.repl(0, "slave0");
-    assert!(line.starts_with("ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0,type=replica"));
+    assert!(
+        line.starts_with("ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0,type=replica")
+    );
     assert!(!stage.truth(1).replication.synced);
     let took = stage.until(8000, "linked", |stage| stage.is_linked(1));
     assert!((4500..6500).contains(&took), "{took}");
@@ -47,7 +51,10 @@ fn a_first_sync_is_told_step_by_step() {
         stage.repl(1, "master_repl_offset"),
         stage.repl(0, "master_repl_offset")
     );
-    assert_eq!(stage.repl(1, "master_replid"), stage.repl(0, "master_replid"));
+    assert_eq!(
+        stage.repl(1, "master_replid"),
+        stage.repl(0, "master_replid")
+    );
 }
 
 /// The stream has the bytes of the real one: PING 14, SELECT 23, `SET a b` 27.

@@ -34,5 +34,8 @@ fn questions_are_cheap() {
             stage.ask(0, words);
         }
     }
-    eprintln!("an operator's look at one process: {:?}", start.elapsed() / rounds);
+    eprintln!(
+        "an operator's look at one process: {:?}",
+        start.elapsed() / rounds
+    );
 }
