@@ -52,7 +52,6 @@ struct Selector {
     keys: Vec<Keys>,
     all_channels: bool,
     channels: Vec<String>,
-    all_databases: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -105,18 +104,25 @@ impl Acl {
             }
             let words: Vec<&str> = line.split(' ').collect();
             let (Some(&"user"), Some(name)) = (words.first(), words.get(1)) else {
-                errors += &format!(
-                    "{path}:{number} should start with user keyword followed by the username. "
+                say(
+                    &mut errors,
+                    &format!(
+                        "{path}:{number} should start with user keyword followed by the username. "
+                    ),
                 );
                 continue;
             };
             if name.contains(char::is_whitespace) {
-                errors +=
-                    &format!("'{path}:{number}: username '{name}' contains invalid characters. ");
+                say(
+                    &mut errors,
+                    &format!("'{path}:{number}: username '{name}' contains invalid characters. "),
+                );
                 continue;
             }
             if users.contains_key(*name) {
-                errors += &format!("WARNING: Duplicate user '{name}' found on line {number}. ");
+                let duplicate =
+                    format!("WARNING: Duplicate user '{name}' found on line {number}. ");
+                say(&mut errors, &duplicate);
                 continue;
             }
             let rules = words.get(2..).unwrap_or_default();
@@ -208,6 +214,10 @@ impl Acl {
     }
 }
 
+fn say(errors: &mut String, error: &str) {
+    errors.push_str(error);
+}
+
 /// A line's rules, selectors in brackets put together first.
 fn parse_user(words: &[&str], place: &str, errors: &mut String) -> User {
     let mut user = User::new();
@@ -215,7 +225,8 @@ fn parse_user(words: &[&str], place: &str, errors: &mut String) -> User {
     let mut open: Option<String> = None;
     for word in words {
         if let Some(selector) = &mut open {
-            *selector += &format!(" {word}");
+            selector.push(' ');
+            selector.push_str(word);
             if word.ends_with(')') {
                 rules.extend(open.take());
             }
@@ -226,22 +237,25 @@ fn parse_user(words: &[&str], place: &str, errors: &mut String) -> User {
         }
     }
     if open.is_some() {
-        *errors += &format!("{place}: Unmatched parenthesis in selector definition.");
+        say(
+            errors,
+            &format!("{place}: Unmatched parenthesis in selector definition."),
+        );
         return user;
     }
     let mut syntax = false;
     for rule in rules {
         let rule = rule.trim_matches(['\t', '\r', '\n']);
         match user.apply(rule) {
-            Ok(()) => {}
-            Err(UNKNOWN) => {
-                *errors += &format!("{place}: Error in applying operation '{rule}': {UNKNOWN}. ");
-            }
+            Err(UNKNOWN) => say(
+                errors,
+                &format!("{place}: Error in applying operation '{rule}': {UNKNOWN}. "),
+            ),
             Err(why) if !syntax => {
                 syntax = true;
-                *errors += &format!("{place}: {why}. ");
+                say(errors, &format!("{place}: {why}. "));
             }
-            Err(_) => {}
+            Ok(()) | Err(_) => {}
         }
     }
     user
@@ -355,7 +369,6 @@ impl Selector {
             keys: Vec::new(),
             all_channels: false,
             channels: Vec::new(),
-            all_databases: true,
         }
     }
 
@@ -414,8 +427,8 @@ impl Selector {
                 self.all_channels = false;
                 self.channels.clear();
             }
-            "alldbs" => self.all_databases = true,
-            "resetdbs" => self.all_databases = false,
+            // There is one database.
+            "alldbs" | "resetdbs" => {}
             "allcommands" | "+@all" => self.reset_commands(true),
             "nocommands" | "-@all" => self.reset_commands(false),
             lower => return self.apply_valued(rule, lower),
@@ -552,9 +565,6 @@ impl Selector {
             words.push("resetchannels".to_owned());
         }
         words.extend(self.channels.iter().map(|channel| format!("&{channel}")));
-        if !self.all_databases {
-            words.push("resetdbs".to_owned());
-        }
         // The last bit belongs to no command: only `+@all` sets it.
         let future = self.commands.last().is_some_and(|word| word >> 63 == 1);
         words.push(if future { "+@all" } else { "-@all" }.to_owned());

@@ -36,7 +36,7 @@ pub(super) struct BusLink {
 
 /// Which of the three messages with gossip.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ping {
+pub(super) enum Beat {
     Ping,
     Pong,
     Meet,
@@ -48,8 +48,8 @@ struct Received {
     inbound: bool,
     /// The sender, if its row is known.
     sender: Option<Id>,
-    was_replica: bool,
-    was_primary: bool,
+    /// Its flags before.
+    was: u16,
     claims_primary: bool,
 }
 
@@ -120,7 +120,7 @@ impl Process {
         else {
             return;
         };
-        self.send_ping(net, socket, if meet { Ping::Meet } else { Ping::Ping });
+        self.send_ping(net, socket, if meet { Beat::Meet } else { Beat::Ping });
         if before != 0
             && let Some(row) = self.table.get_mut(id)
         {
@@ -148,7 +148,7 @@ impl Process {
         Header {
             sender: me.id,
             flags: me.flags,
-            announced_ip: self.config.announce_ip(),
+            announced_ip: self.announced(),
             port: me.port,
             bus_port: me.bus_port,
             slots: Arc::clone(primary.slots()),
@@ -208,12 +208,12 @@ impl Process {
             .filter_map(|row| row.link)
             .collect();
         for socket in sockets {
-            self.send_ping(net, socket, Ping::Pong);
+            self.send_ping(net, socket, Beat::Pong);
         }
     }
 
     /// `clusterSendPing`
-    pub(super) fn send_ping(&mut self, net: &mut Network, socket: Socket, kind: Ping) {
+    pub(super) fn send_ping(&mut self, net: &mut Network, socket: Socket, kind: Beat) {
         let Some(link) = self.bus_link(socket) else {
             return;
         };
@@ -221,9 +221,9 @@ impl Process {
         let now = self.clock(net);
         if !inbound && let Some(row) = node.and_then(|id| self.table.get_mut(id)) {
             match kind {
-                Ping::Ping => row.ping_sent = now,
-                Ping::Meet => row.meet_sent = now,
-                Ping::Pong => {}
+                Beat::Ping => row.ping_sent = now,
+                Beat::Meet => row.meet_sent = now,
+                Beat::Pong => {}
             }
         }
         let reads = reads
@@ -236,9 +236,9 @@ impl Process {
         };
         let header = self.header();
         let body = match kind {
-            Ping::Ping => Body::Ping(gossip),
-            Ping::Pong => Body::Pong(gossip),
-            Ping::Meet => Body::Meet(gossip),
+            Beat::Ping => Body::Ping(gossip),
+            Beat::Pong => Body::Pong(gossip),
+            Beat::Meet => Body::Meet(gossip),
         };
         self.post(net, socket, header, body);
     }
@@ -300,16 +300,16 @@ impl Process {
         match body {
             Body::Ping(gossip) => {
                 self.learn_own_address(socket, false);
-                self.send_ping(net, socket, Ping::Pong);
-                self.heartbeat(net, &received, &header, Ping::Ping, &gossip);
+                self.send_ping(net, socket, Beat::Pong);
+                self.heartbeat(net, &received, &header, Beat::Ping, &gossip);
             }
             Body::Meet(gossip) => {
                 self.learn_own_address(socket, true);
                 self.met(net, &received, &header, &gossip);
-                self.send_ping(net, socket, Ping::Pong);
-                self.heartbeat(net, &received, &header, Ping::Meet, &gossip);
+                self.send_ping(net, socket, Beat::Pong);
+                self.heartbeat(net, &received, &header, Beat::Meet, &gossip);
             }
-            Body::Pong(gossip) => self.heartbeat(net, &received, &header, Ping::Pong, &gossip),
+            Body::Pong(gossip) => self.heartbeat(net, &received, &header, Beat::Pong, &gossip),
             Body::Fail(failing) => self.told_of_failure(net, &received, failing),
             Body::AuthRequest => {
                 if let Some(sender) = received.sender {
@@ -347,8 +347,7 @@ impl Process {
             socket,
             inbound,
             sender,
-            was_replica: row.is_some_and(Row::is_replica),
-            was_primary: row.is_some_and(Row::is_primary),
+            was: row.map_or(0, |row| row.flags),
             claims_primary: header.primary.is_none(),
         }
     }
@@ -420,7 +419,7 @@ impl Process {
         let accepted = self.bus_link(socket).is_some();
         if accepted
             && (meet || self.table.me.ip.is_none())
-            && self.config.announce_ip().is_none()
+            && self.announced().is_none()
             && self.table.me.ip != Some(self.ip)
         {
             self.table.me.ip = Some(self.ip);
@@ -475,7 +474,7 @@ impl Process {
         net: &mut Network,
         received: &Received,
         header: &Header,
-        kind: Ping,
+        kind: Beat,
         gossip: &Gossip,
     ) {
         if let Some(row) = received.sender.and_then(|id| self.table.get_mut(id)) {
@@ -487,11 +486,11 @@ impl Process {
         if let Some(row) = received.sender.and_then(|id| self.table.get_mut(id)) {
             row.set(flag::NOFAILOVER, header.flags & flag::NOFAILOVER != 0);
             let normal = !row.has(flag::HANDSHAKE);
-            if kind == Ping::Ping && normal {
+            if kind == Beat::Ping && normal {
                 self.follow_address(net, received, header);
             }
         }
-        if kind == Ping::Pong && !received.inbound {
+        if kind == Beat::Pong && !received.inbound {
             self.alive(net, received.socket);
         }
         if received.sender.is_some() && !self.follow_role(net, received, header) {
@@ -806,7 +805,7 @@ impl Process {
             return;
         };
         self.begin_hand_over(net, replica);
-        self.send_ping(net, received.socket, Ping::Ping);
+        self.send_ping(net, received.socket, Beat::Ping);
     }
 
     fn voted_for(&mut self, received: &Received, header: &Header) {
@@ -826,13 +825,15 @@ impl Process {
             return true;
         };
         let Some(primary) = header.primary else {
-            if received.was_replica {
+            if received.was & flag::REPLICA != 0 {
                 self.becomes_primary(net, sender);
             }
             return true;
         };
         let claimed = self.table.get(primary).map(|row| row.id);
-        if received.was_primary && !self.loses_primacy(net, sender, claimed, header.config_epoch) {
+        if received.was & flag::PRIMARY != 0
+            && !self.loses_primacy(net, sender, claimed, header.config_epoch)
+        {
             return false;
         }
         if let Some(primary) = claimed
@@ -927,7 +928,7 @@ impl Process {
         let Some(sender) = received.sender.filter(|_| received.claims_primary) else {
             return;
         };
-        if !received.was_replica && !self.table.differs(sender, &header.slots) {
+        if received.was & flag::REPLICA == 0 && !self.table.differs(sender, &header.slots) {
             self.table.share(sender, &header.slots);
             return;
         }

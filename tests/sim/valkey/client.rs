@@ -390,10 +390,7 @@ impl Process {
         args: &Args,
         keys: &[Vec<u8>],
     ) -> Result<(), String> {
-        let reads = match command.name {
-            "set" | "del" | "unlink" | "mset" => false,
-            _ => true,
-        };
+        let reads = !matches!(command.name, "set" | "del" | "unlink" | "mset");
         let writes = command.flags & READONLY == 0;
         let keys: Vec<(Vec<u8>, bool, bool)> = keys
             .iter()
@@ -547,7 +544,7 @@ fn lookup(args: &Args) -> Result<&'static Command, String> {
             }
             let room = 128 - list.len();
             let shown: String = text(arg).chars().take(room).collect();
-            list += &format!("'{shown}' ");
+            list.extend(["'", &shown, "' "]);
         }
         let shown: String = word(0).chars().take(128).collect();
         let whole = format!("ERR unknown command '{shown}', with args beginning with: {list}");

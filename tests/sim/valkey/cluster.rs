@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::ConnectionId;
 use super::Value;
 use super::client::Args;
+use super::client::Client;
 use super::client::Outcome;
 use super::client::count;
 use super::client::text;
@@ -582,7 +583,7 @@ impl Process {
         let client = self.clients.get(&connection);
         let preferred = match kind {
             "hostname" => Value::bulk(host),
-            "unknown-endpoint" => client.map_or(Value::Nil, |client| client.nil()),
+            "unknown-endpoint" => client.map_or(Value::Nil, Client::nil),
             _ => ip,
         };
         Value::Array(vec![

@@ -2,7 +2,6 @@
 //! Never judges a value that Valkey itself does not judge at the start.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use super::directives::DIRECTIVES;
 use super::directives::Directive;
@@ -153,10 +152,6 @@ impl Config {
 
     pub(super) fn number(&self, name: &str) -> i64 {
         self.text(name).parse().unwrap_or(0)
-    }
-
-    pub(super) fn announce_ip(&self) -> Option<IpAddr> {
-        self.text("cluster-announce-ip").parse().ok()
     }
 
     /// CONFIG SET: all pairs or none. Else what it answers.

@@ -1,7 +1,7 @@
 //! What a process does ten times a second, and once a second (`clusterCron`, `replicationCron`).
 //! Never catches up: a process that stood still does each once.
 
-use super::bus::Ping;
+use super::bus::Beat;
 use super::id::Id;
 use super::network::Network;
 use super::process::Process;
@@ -99,7 +99,7 @@ impl Process {
             self.say(format!(
                 "Sending MEET packet to node {id} () because there is no inbound link for it"
             ));
-            self.send_ping(net, link, Ping::Meet);
+            self.send_ping(net, link, Beat::Meet);
         }
         let Some(row) = self.table.others.get_mut(&id) else {
             return;
@@ -132,17 +132,14 @@ impl Process {
             }
         }
         if let Some(link) = oldest.and_then(|row| row.link) {
-            self.send_ping(net, link, Ping::Ping);
+            self.send_ping(net, link, Beat::Ping);
         }
     }
 
     /// Pings and timeouts of one row; whether it became suspected.
     fn look_after(&mut self, net: &mut Network, id: Id, now: i64, shards: &mut Shards) -> bool {
         let timeout = self.node_timeout();
-        let interval = match self.config.number("cluster-ping-interval") {
-            0 => timeout / 2,
-            interval => interval,
-        };
+        let interval = self.ping_interval();
         let Some(row) = self.table.others.get(&id) else {
             return false;
         };
@@ -160,14 +157,8 @@ impl Process {
             let half = timeout / 2;
             if now - created > timeout && ping_sent != 0 && ping_delay > half && data_delay > half {
                 self.free_bus(net, link);
-            } else if ping_sent == 0 && now - pong_received > interval {
-                self.send_ping(net, link, Ping::Ping);
-                return false;
-            } else if self.election.manual_end != 0
-                && self.table.me.is_primary()
-                && self.election.replica == Some(id)
-            {
-                self.send_ping(net, link, Ping::Ping);
+            } else if ping_sent == 0 && now - pong_received > interval || self.hands_over_to(id) {
+                self.send_ping(net, link, Beat::Ping);
                 return false;
             }
         }
@@ -175,6 +166,13 @@ impl Process {
             return false;
         }
         self.suspect(net, id)
+    }
+
+    /// Whether this primary has paused its clients for that replica, which is then told so all the time.
+    fn hands_over_to(&self, id: Id) -> bool {
+        self.election.manual_end != 0
+            && self.table.me.is_primary()
+            && self.election.replica == Some(id)
     }
 
     fn count_shard(&self, row: &Row, shards: &mut Shards) {

@@ -5,6 +5,7 @@ use super::ConnectionId;
 use super::Value;
 use super::acl::Acl;
 use super::client::Args;
+use super::client::Client;
 use super::client::Outcome;
 use super::client::count;
 use super::client::text;
@@ -82,7 +83,8 @@ impl Process {
                 }
                 Value::ok()
             }
-            "asking" | "client|setinfo" | "client|no-evict" | "client|no-touch" => Value::ok(),
+            "asking" | "client|setinfo" | "client|no-evict" | "client|no-touch"
+            | "config|resetstat" => Value::ok(),
             "select" => match text(word(args, 1)).as_str() {
                 "0" => Value::ok(),
                 index if index.parse::<i64>().is_ok() => {
@@ -102,7 +104,7 @@ impl Process {
                 None => Value::Nil,
             },
             "client|id" => Value::Integer(i64::try_from(connection.0).unwrap_or(0)),
-            "command" => Value::Array(Vec::new()),
+            "command" | "acl|log" => Value::Array(Vec::new()),
             "time" => {
                 let now = self.clock(net);
                 let parts = [now / 1000, now % 1000 * 1000];
@@ -124,7 +126,6 @@ impl Process {
         let value = match command.name {
             "config|get" => self.config_get(connection, args),
             "config|set" => self.config_set(net, args),
-            "config|resetstat" => Value::ok(),
             "acl|load" => return self.acl_load(net, connection),
             "acl|list" => Value::Array(self.acl.list().into_iter().map(Value::bulk).collect()),
             "acl|users" => Value::Array(self.acl.names().into_iter().map(Value::bulk).collect()),
@@ -132,7 +133,6 @@ impl Process {
                 let user = self.clients.get(&connection).and_then(|it| it.user.clone());
                 Value::bulk(user.unwrap_or_default())
             }
-            "acl|log" => Value::Array(Vec::new()),
             "bgsave" => {
                 if self.replication.child.is_some() {
                     Value::error("ERR Another child process is active")
@@ -403,7 +403,7 @@ impl Process {
         let nil = || {
             self.clients
                 .get(&connection)
-                .map_or(Value::Nil, |it| it.nil())
+                .map_or(Value::Nil, Client::nil)
         };
         match name {
             "get" => self.data.get(key).cloned().map_or_else(nil, Value::Bulk),

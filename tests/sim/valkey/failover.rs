@@ -165,8 +165,8 @@ impl Process {
             .primary
             .and_then(|id| self.table.get(id))
             .map(|row| row.has(flag::FAIL));
-        let barred = self.config.yes("cluster-replica-no-failover");
-        let stands = failed.is_some_and(|failed| failed && !barred || manual);
+        let barred = || self.config.yes("cluster-replica-no-failover");
+        let stands = failed.is_some_and(|failed| manual || failed && !barred());
         if self.table.me.is_primary() || !stands {
             self.election.cannot = None;
             return;

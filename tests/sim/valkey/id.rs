@@ -5,49 +5,54 @@ use std::fmt;
 
 use super::number::Numbers;
 
-/// 40 hexadecimal digits.
+/// 40 hexadecimal digits, as numbers: they are compared all the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Id([u8; 20]);
+pub(super) struct Id(u64, u64, u32);
 
 impl Id {
     /// The name of no history.
-    pub(super) const ZERO: Self = Self([0; 20]);
+    pub(super) const ZERO: Self = Self(0, 0, 0);
 
     pub(super) fn random(numbers: &mut Numbers) -> Self {
-        Self(numbers.bytes())
+        let [_, _, _, _, last @ ..] = numbers.next().to_be_bytes();
+        Self(numbers.next(), numbers.next(), u32::from_be_bytes(last))
     }
 
     /// What is not 40 hexadecimal digits is no id.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 40 {
-            return None;
-        }
-        let mut bytes = [0; 20];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-            let pair = std::str::from_utf8(pair).ok()?;
-            *byte = u8::from_str_radix(pair, 16).ok()?;
-        }
-        Some(Self(bytes))
+        let digits = text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let part = |range| u64::from_str_radix(text.get(range)?, 16).ok();
+        let last = part(32..40).filter(|_| digits)?;
+        Some(Self(part(0..16)?, part(16..32)?, u32::try_from(last).ok()?))
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 40];
-        for (pair, byte) in text.chunks_mut(2).zip(self.0) {
-            let digits = [byte >> 4, byte & 15].map(|half| DIGITS.get(usize::from(half)));
-            for (place, digit) in pair.iter_mut().zip(digits) {
-                *place = *digit.unwrap_or(&b'?');
-            }
-        }
-        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+        write!(f, "{:016x}{:016x}{:08x}", self.0, self.1, self.2)
     }
 }
 
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Id;
+
+    #[test]
+    fn ids_come_back_and_keep_their_order() {
+        let texts = [
+            "00000000000000010000000000000000000000ff",
+            "0f00000000000000ffffffffffffffff00000000",
+            "ff00000000000000000000000000000000000001",
+        ];
+        let ids = texts.map(|text| Id::parse(text).unwrap());
+        assert_eq!(ids.map(|id| id.to_string()), texts);
+        assert!(ids.is_sorted());
+        assert_eq!(Id::parse("+0000000000000010000000000000000000000ff"), None);
     }
 }

@@ -164,6 +164,10 @@ pub(crate) enum Told {
 
 /// Faults of one process, and what `DEBUG` switches in a real one. All off by default.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, and any may be on with any"
+)]
 pub(crate) struct Switches {
     /// Its wall clock is ahead by so many milliseconds (behind, if negative).
     pub(crate) clock_shift: i64,
@@ -299,24 +303,15 @@ impl Net {
     }
 
     fn dispatch(&mut self, event: Event) {
-        let event = match event {
-            Event::Arrive(socket, cargo) => {
-                let Some((process, cargo)) = self.network.deliver(socket, cargo) else {
-                    return;
-                };
-                if let Some(process) = process_mut(&mut self.processes, process) {
-                    process.event(&mut self.network, Event::Arrive(socket, cargo));
-                }
-                return;
-            }
-            event => event,
-        };
-        let process = match &event {
+        let (process, event) = match event {
+            Event::Arrive(socket, cargo) => match self.network.deliver(socket, cargo) {
+                Some((process, cargo)) => (process, Event::Arrive(socket, cargo)),
+                None => return,
+            },
             Event::Cron(process)
             | Event::Wake(process, _)
             | Event::Command(process, ..)
-            | Event::HangUp(process, _) => *process,
-            Event::Arrive(..) => return,
+            | Event::HangUp(process, _) => (process, event),
         };
         if let Some(process) = process_mut(&mut self.processes, process) {
             process.event(&mut self.network, event);

@@ -24,6 +24,9 @@ use super::slots::of_key;
 /// How long a source stays paused at least, once it has let go.
 const PROPAGATION: i64 = 2000;
 
+/// Slots as inclusive ranges, in the order in which they were given.
+type Ranges = Vec<(u16, u16)>;
+
 /// Keys in the order of their slots.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -35,7 +38,7 @@ pub(super) enum JobMessage {
     Establish {
         name: Id,
         source: Id,
-        ranges: Vec<(u16, u16)>,
+        ranges: Ranges,
         user: Option<(String, String)>,
     },
     EstablishReply(Result<(), String>),
@@ -101,6 +104,14 @@ impl JobState {
         matches!(self, Self::Success | Self::Cancelled | Self::Failed)
     }
 
+    /// Whether live writes are sent on.
+    fn streams(self) -> bool {
+        matches!(
+            self,
+            Self::Streaming | Self::WaitPause | Self::Paused | Self::ExportGranted
+        )
+    }
+
     fn is_under_way(self) -> bool {
         !self.is_finished() && self != Self::CleaningUp
     }
@@ -110,7 +121,7 @@ impl JobState {
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
     name: Id,
-    ranges: Vec<(u16, u16)>,
+    ranges: Ranges,
 }
 
 /// A migration as one process knows it.
@@ -118,7 +129,7 @@ pub(super) struct Tracked {
 pub(super) struct Job {
     name: Id,
     export: bool,
-    ranges: Vec<(u16, u16)>,
+    ranges: Ranges,
     slots: Slots,
     target: Option<Id>,
     source: Option<Id>,
@@ -140,7 +151,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    fn new(name: Id, export: bool, ranges: Vec<(u16, u16)>, second: i64) -> Self {
+    fn new(name: Id, export: bool, ranges: Ranges, second: i64) -> Self {
         Self {
             name,
             export,
@@ -164,7 +175,7 @@ impl Job {
     }
 
     /// Its slots, while it is under way.
-    pub(super) fn open_ranges(&self) -> Option<&Vec<(u16, u16)>> {
+    pub(super) fn open_ranges(&self) -> Option<&Ranges> {
         (!self.state.is_finished()).then_some(&self.ranges)
     }
 
@@ -234,7 +245,7 @@ impl Process {
         args: &Args,
     ) -> Result<Value, String> {
         self.may_migrate()?;
-        let mut groups: Vec<(Vec<(u16, u16)>, Id)> = Vec::new();
+        let mut groups: Vec<(Ranges, Id)> = Vec::new();
         let mut at = 2;
         while at < args.len() {
             let (group, next) = self.parse_group(args, at, &groups)?;
@@ -276,8 +287,8 @@ impl Process {
         &self,
         args: &Args,
         start: usize,
-        groups: &[(Vec<(u16, u16)>, Id)],
-    ) -> Result<((Vec<(u16, u16)>, Id), usize), String> {
+        groups: &[(Ranges, Id)],
+    ) -> Result<((Ranges, Id), usize), String> {
         let keyword = |at: usize| text(word(args, at)).to_ascii_lowercase();
         if keyword(start) != "slotsrange" {
             return Err("ERR syntax error".to_owned());
@@ -290,8 +301,7 @@ impl Process {
         if let Some(slot) = self.exported_slots().and(&slots).first() {
             return Err(format!("ERR I am already migrating slot {slot}."));
         }
-        let overlaps =
-            |(others, _): &(Vec<(u16, u16)>, Id)| Slots::of(others.iter().copied()).meets(&slots);
+        let overlaps = |(others, _): &(Ranges, Id)| Slots::of(others.iter().copied()).meets(&slots);
         if groups.iter().any(overlaps) {
             return Err("ERR Slot ranges in migrations overlap".to_owned());
         }
@@ -311,13 +321,9 @@ impl Process {
     }
 
     /// The ranges, who owns them, and where they end (`parseSlotRangesOrReply`).
-    fn parse_ranges(
-        &self,
-        args: &Args,
-        start: usize,
-    ) -> Result<(Vec<(u16, u16)>, Id, usize), String> {
+    fn parse_ranges(&self, args: &Args, start: usize) -> Result<(Ranges, Id, usize), String> {
         let bad = || "ERR Invalid or out of range slot".to_owned();
-        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        let mut ranges: Ranges = Vec::new();
         let mut owner = None;
         let mut at = start;
         while at < args.len() && text(word(args, at)).parse::<i64>().is_ok() {
@@ -480,11 +486,11 @@ impl Process {
             }
             (message, Some(Use::Export(name))) => {
                 let name = *name;
-                self.to_source(net, name, message);
+                self.at_source(net, name, message);
             }
             (message, Some(Use::Import(name))) => {
                 let name = *name;
-                self.to_target(net, name, message);
+                self.at_target(net, name, message);
             }
             _ => {}
         }
@@ -495,7 +501,7 @@ impl Process {
         &mut self,
         net: &mut Network,
         socket: Socket,
-        (name, source, ranges): (Id, Id, Vec<(u16, u16)>),
+        (name, source, ranges): (Id, Id, Ranges),
         user: Option<(String, String)>,
     ) -> Result<(), String> {
         let user = match user {
@@ -549,7 +555,7 @@ impl Process {
         Ok(())
     }
 
-    fn to_source(&mut self, net: &mut Network, name: Id, message: JobMessage) {
+    fn at_source(&mut self, net: &mut Network, name: Id, message: JobMessage) {
         let second = self.clock(net) / 1000;
         let Some(job) = self.job(name).filter(|job| job.state.is_under_way()) else {
             return;
@@ -580,7 +586,12 @@ impl Process {
                 }
             }
             JobMessage::RequestFailover => self.grant(net, name),
-            _ => {}
+            JobMessage::Auth(..)
+            | JobMessage::Establish { .. }
+            | JobMessage::Snapshot(_)
+            | JobMessage::Write(_)
+            | JobMessage::Paused
+            | JobMessage::FailoverGranted => {}
         }
     }
 
@@ -637,7 +648,7 @@ impl Process {
         self.set_job_state(net, name, JobState::ExportGranted);
     }
 
-    fn to_target(&mut self, net: &mut Network, name: Id, message: JobMessage) {
+    fn at_target(&mut self, net: &mut Network, name: Id, message: JobMessage) {
         let second = self.clock(net) / 1000;
         let Some(job) = self.job(name).filter(|job| job.state.is_under_way()) else {
             return;
@@ -645,10 +656,8 @@ impl Process {
         job.acked = second;
         let state = job.state;
         match message {
-            JobMessage::Ack => {
-                if state == JobState::WaitAck {
-                    self.set_job_state(net, name, JobState::ReceiveSnapshot);
-                }
+            JobMessage::Ack if state == JobState::WaitAck => {
+                self.set_job_state(net, name, JobState::ReceiveSnapshot);
             }
             JobMessage::Snapshot(pairs) => {
                 for (key, value) in pairs {
@@ -670,7 +679,13 @@ impl Process {
                 self.set_job_state(net, name, JobState::ImportGranted);
                 self.todo |= todo::MIGRATION;
             }
-            _ => {}
+            JobMessage::Ack
+            | JobMessage::Auth(..)
+            | JobMessage::AuthReply(_)
+            | JobMessage::Establish { .. }
+            | JobMessage::EstablishReply(_)
+            | JobMessage::RequestPause
+            | JobMessage::RequestFailover => {}
         }
     }
 
@@ -694,7 +709,13 @@ impl Process {
                 args.extend(keys.iter().cloned());
                 super::execute::size(&args)
             }
-            _ => return true,
+            Op::Ping
+            | Op::Select
+            | Op::GetAck
+            | Op::FlushAll
+            | Op::Failover(_)
+            | Op::ImportBegins(_)
+            | Op::ImportEnds(..) => return true,
         };
         self.feed(net, op, size);
         true
@@ -703,14 +724,14 @@ impl Process {
     fn import_refusal(&self, net: &Network, user: &str, op: &Op) -> Option<&'static str> {
         const FAILED: &str =
             "Failed to process command during slot migration. Check logs for more information";
-        let (command, keys): (&str, Vec<Vec<u8>>) = match op {
-            Op::Set(key, _) => ("set", vec![key.clone()]),
-            Op::Delete(keys) => ("del", keys.clone()),
-            _ => return None,
+        let keys = op.keys();
+        let command = match keys.first()? {
+            _ if matches!(op, Op::Delete(_)) => "del",
+            _ => "set",
         };
         let known = super::commands::find(command)?;
-        let keys: Vec<(Vec<u8>, bool, bool)> =
-            keys.into_iter().map(|key| (key, false, true)).collect();
+        let written = |key: &Vec<u8>| (key.clone(), false, true);
+        let keys: Vec<(Vec<u8>, bool, bool)> = keys.iter().map(written).collect();
         let allowed = self.acl.check(user, known, &[], &keys).is_ok();
         if !allowed || !self.acl.may_run(user, "select") {
             return Some(FAILED);
@@ -728,27 +749,18 @@ impl Process {
 
     /// A write on the source: targets of its key's slot get it too.
     pub(super) fn feed_exports(&mut self, net: &mut Network, op: &Op) {
-        let key = match op {
-            Op::Set(key, _) => key,
-            Op::Delete(keys) => match keys.first() {
-                Some(key) => key,
-                None => return,
-            },
-            _ => return,
+        let Some(slot) = op.keys().first().map(|key| of_key(key)) else {
+            return;
         };
-        let slot = of_key(key);
         let mut streams = Vec::new();
         for job in &mut self.jobs {
             if !job.export || !job.slots.contains(slot) {
                 continue;
             }
-            match job.state {
-                JobState::Snapshotting => job.queued.push(op.clone()),
-                JobState::Streaming
-                | JobState::WaitPause
-                | JobState::Paused
-                | JobState::ExportGranted => streams.push(job.name),
-                _ => {}
+            if job.state == JobState::Snapshotting {
+                job.queued.push(op.clone());
+            } else if job.state.streams() {
+                streams.push(job.name);
             }
         }
         for name in streams {
@@ -863,7 +875,21 @@ impl Process {
                 );
             }
             JobState::ExportGranted => self.check_export(net, name),
-            _ => {}
+            JobState::ImportGranted
+            | JobState::WaitAck
+            | JobState::ReceiveSnapshot
+            | JobState::WaitPaused
+            | JobState::FailoverRequested
+            | JobState::OnPrimary
+            | JobState::Connecting
+            | JobState::ReadAuth
+            | JobState::ReadEstablish
+            | JobState::Snapshotting
+            | JobState::Streaming
+            | JobState::Paused
+            | JobState::Success
+            | JobState::Cancelled
+            | JobState::Failed => {}
         }
     }
 

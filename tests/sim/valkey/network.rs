@@ -63,8 +63,6 @@ pub(super) enum Wake {
     Loaded(u64),
     /// A blocked client's time is over.
     Blocked(ConnectionId),
-    /// The hundredth of a second at which it looks whether it may exit.
-    Shutdown,
 }
 
 /// Something that is due.

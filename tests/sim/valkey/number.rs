@@ -22,16 +22,6 @@ impl Numbers {
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.next().checked_rem(limit).unwrap_or(0)
     }
-
-    /// Bytes for an id.
-    pub(super) fn bytes(&mut self) -> [u8; 20] {
-        let mut bytes = [0; 20];
-        for chunk in bytes.chunks_mut(8) {
-            let drawn = self.next().to_be_bytes();
-            chunk.copy_from_slice(drawn.split_at(chunk.len()).0);
-        }
-        bytes
-    }
 }
 
 #[cfg(test)]
@@ -45,6 +35,5 @@ mod tests {
         assert_eq!(numbers.next(), 0x6e78_9e6a_a1b9_65f4);
         assert_eq!(numbers.below(0), 0);
         assert!(numbers.below(7) < 7);
-        assert_ne!(numbers.bytes(), numbers.bytes());
     }
 }

@@ -81,6 +81,11 @@ pub(super) struct Process {
     pub(super) log: Vec<String>,
     pub(super) files: BTreeMap<String, String>,
     pub(super) config: Config,
+    /// Two settings that every cron reads for every row.
+    node_timeout: i64,
+    ping_interval: i64,
+    /// And one that every message carries.
+    announced: Option<IpAddr>,
     pub(super) acl: Acl,
     pub(super) switches: Switches,
     pub(super) run_id: Id,
@@ -121,13 +126,12 @@ impl Process {
             0 => port + 10_000,
             port => port,
         };
-        let table = match nodes_conf {
-            Some(conf) => disk::read(&conf, clock)?,
-            None => {
-                let id = Id::random(&mut net.numbers);
-                let shard = Id::random(&mut net.numbers);
-                Table::new(Row::new(id, shard, flag::MYSELF | flag::PRIMARY, clock))
-            }
+        let table = if let Some(conf) = nodes_conf {
+            disk::read(&conf, clock)?
+        } else {
+            let id = Id::random(&mut net.numbers);
+            let shard = Id::random(&mut net.numbers);
+            Table::new(Row::new(id, shard, flag::MYSELF | flag::PRIMARY, clock))
         };
         let mut process = Self {
             id,
@@ -138,6 +142,9 @@ impl Process {
             log: Vec::new(),
             files,
             config,
+            node_timeout: 0,
+            ping_interval: 0,
+            announced: None,
             acl,
             switches: Switches::default(),
             run_id: Id::random(&mut net.numbers),
@@ -169,6 +176,12 @@ impl Process {
 
     /// What settings say of the own row (`clusterUpdateMyselfFlags` and its kin).
     pub(super) fn apply_config(&mut self) {
+        self.node_timeout = self.config.number("cluster-node-timeout");
+        self.ping_interval = match self.config.number("cluster-ping-interval") {
+            0 => self.node_timeout / 2,
+            interval => interval,
+        };
+        self.announced = self.config.text("cluster-announce-ip").parse().ok();
         let barred = self.config.yes("cluster-replica-no-failover");
         let me = &mut self.table.me;
         me.set(flag::NOFAILOVER, barred);
@@ -176,9 +189,7 @@ impl Process {
         self.config
             .text("cluster-announce-hostname")
             .clone_into(&mut me.hostname);
-        if let Some(ip) = self.config.announce_ip() {
-            me.ip = Some(ip);
-        }
+        me.ip = self.announced.or(me.ip);
     }
 
     /// Its wall clock.
@@ -187,7 +198,15 @@ impl Process {
     }
 
     pub(super) fn node_timeout(&self) -> i64 {
-        self.config.number("cluster-node-timeout")
+        self.node_timeout
+    }
+
+    pub(super) fn announced(&self) -> Option<IpAddr> {
+        self.announced
+    }
+
+    pub(super) fn ping_interval(&self) -> i64 {
+        self.ping_interval
     }
 
     pub(super) fn handshake_timeout(&self) -> i64 {
@@ -224,7 +243,6 @@ impl Process {
                 Wake::ChildDone(number) => self.child_done(net, number),
                 Wake::Loaded(number) => self.loaded(net, number),
                 Wake::Blocked(connection) => self.blocked_time_is_over(net, connection),
-                Wake::Shutdown => {}
             },
             Event::Command(_, connection, args) => self.queue_command(net, connection, args),
             Event::HangUp(_, connection) => {
@@ -295,14 +313,15 @@ impl Process {
 
     pub(super) fn signal(&mut self, net: &mut Network, signal: Signal) {
         match (signal, self.life) {
-            (_, Life::Exited) | (Signal::Stop, Life::Stopped) => {}
+            (_, Life::Exited)
+            | (Signal::Stop, Life::Stopped)
+            | (Signal::Continue, Life::Running) => {}
             (Signal::Kill, _) => self.end(net, 137),
             (Signal::Stop, Life::Running) => self.life = Life::Stopped,
             (Signal::Term, _) => {
                 self.terminated = true;
                 self.say("Received SIGTERM scheduling shutdown...".to_owned());
             }
-            (Signal::Continue, Life::Running) => {}
             (Signal::Continue, Life::Stopped) => {
                 self.life = Life::Running;
                 for event in std::mem::take(&mut self.parked) {

@@ -48,6 +48,23 @@ pub(super) enum Op {
     ImportEnds(Id, bool, String),
 }
 
+impl Op {
+    /// The keys that it writes.
+    pub(super) fn keys(&self) -> &[Vec<u8>] {
+        match self {
+            Self::Set(key, _) => std::slice::from_ref(key),
+            Self::Delete(keys) => keys,
+            Self::Ping
+            | Self::Select
+            | Self::GetAck
+            | Self::FlushAll
+            | Self::Failover(_)
+            | Self::ImportBegins(_)
+            | Self::ImportEnds(..) => &[],
+        }
+    }
+}
+
 /// A piece of the stream and where it ends.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
@@ -538,7 +555,7 @@ impl Process {
     /// A message of replication, on either side.
     pub(super) fn sync_message(&mut self, net: &mut Network, socket: Socket, message: SyncMessage) {
         match message {
-            SyncMessage::Psync(psync) => self.asked_to_sync(net, socket, psync),
+            SyncMessage::Psync(psync) => self.asked_to_sync(net, socket, &psync),
             SyncMessage::Ack(offset) => self.acknowledged(net, socket, offset),
             SyncMessage::Refused(_)
             | SyncMessage::Continue(_)
@@ -667,7 +684,7 @@ impl Process {
             }
             Op::ImportBegins(import) => self.track_imports(net, vec![import.clone()]),
             Op::ImportEnds(name, success, message) => {
-                self.tracked_end(net, *name, *success, message)
+                self.tracked_end(net, *name, *success, message);
             }
         }
     }
@@ -717,13 +734,13 @@ impl Process {
     }
 
     /// `syncCommand`, with what comes before it on a connection.
-    fn asked_to_sync(&mut self, net: &mut Network, socket: Socket, psync: Psync) {
+    fn asked_to_sync(&mut self, net: &mut Network, socket: Socket, psync: &Psync) {
         let refuse = |net: &mut Network, why: String| {
             let refused = SyncMessage::Refused(why);
             net.send(socket, Cargo::Sync(Box::new(refused)));
             net.close(socket);
         };
-        if let Err(why) = self.may_sync(&psync) {
+        if let Err(why) = self.may_sync(psync) {
             refuse(net, why);
             return;
         }

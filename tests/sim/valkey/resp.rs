@@ -16,16 +16,12 @@ pub(crate) enum Value {
     Bulk(Vec<u8>),
     /// `$-1`
     Nil,
-    /// `*-1`
-    NilArray,
     /// `*2`
     Array(Vec<Value>),
     /// `_`
     Null,
     /// `%2`
     Map(Vec<(Value, Value)>),
-    /// `~2`
-    Set(Vec<Value>),
     /// `=6` with `txt:`
     Verbatim(String),
 }
@@ -51,13 +47,7 @@ impl Value {
         match self {
             Self::Simple(text) | Self::Error(text) | Self::Verbatim(text) => Some(text),
             Self::Bulk(bytes) => std::str::from_utf8(bytes).ok(),
-            Self::Integer(_)
-            | Self::Nil
-            | Self::NilArray
-            | Self::Array(_)
-            | Self::Null
-            | Self::Map(_)
-            | Self::Set(_) => None,
+            Self::Integer(_) | Self::Nil | Self::Array(_) | Self::Null | Self::Map(_) => None,
         }
     }
 
@@ -73,10 +63,13 @@ impl Value {
                 out.extend_from_slice(b"\r\n");
             }
             Self::Nil => out.extend_from_slice(b"$-1\r\n"),
-            Self::NilArray => out.extend_from_slice(b"*-1\r\n"),
             Self::Null => out.extend_from_slice(b"_\r\n"),
-            Self::Array(values) => sequence(out, b'*', values),
-            Self::Set(values) => sequence(out, b'~', values),
+            Self::Array(values) => {
+                line(out, b'*', &values.len().to_string());
+                for value in values {
+                    value.encode(out);
+                }
+            }
             Self::Map(pairs) => {
                 line(out, b'%', &pairs.len().to_string());
                 for (key, value) in pairs {
@@ -107,13 +100,6 @@ fn line(out: &mut Vec<u8>, mark: u8, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn sequence(out: &mut Vec<u8>, mark: u8, values: &[Value]) {
-    line(out, mark, &values.len().to_string());
-    for value in values {
-        value.encode(out);
-    }
-}
-
 /// In the manner of `valkey-cli`, so that a failed comparison can be read.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,10 +109,8 @@ impl fmt::Debug for Value {
             Self::Integer(number) => write!(f, ":{number}"),
             Self::Bulk(bytes) => write!(f, "{:?}", String::from_utf8_lossy(bytes)),
             Self::Nil => f.write_str("(nil)"),
-            Self::NilArray => f.write_str("(nil array)"),
             Self::Null => f.write_str("(null)"),
             Self::Array(values) => f.debug_list().entries(values).finish(),
-            Self::Set(values) => f.debug_set().entries(values).finish(),
             Self::Map(pairs) => f
                 .debug_map()
                 .entries(pairs.iter().map(|(key, value)| (key, value)))

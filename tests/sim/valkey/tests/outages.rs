@@ -223,7 +223,7 @@ fn a_minority_stops_taking_writes() {
     let took = stage.until(9000, "stops", |stage| {
         stage.field(0, "cluster_state") == "fail"
     });
-    assert!((4500..7000).contains(&took), "{took}");
+    assert!((4500..7700).contains(&took), "{took}");
     stage.until(4000, "replaced", |stage| stage.owns(3));
     stage.run(20_000);
     stage.net.heal_all(stage.now);

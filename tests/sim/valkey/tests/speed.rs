@@ -1,5 +1,10 @@
 //! What the model costs: the simulator runs thousands of worlds.
 
+#![expect(
+    clippy::print_stderr,
+    reason = "what it costs is for who asks with --nocapture"
+)]
+
 use std::time::Duration;
 use std::time::Instant;
 

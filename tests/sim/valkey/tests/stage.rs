@@ -106,6 +106,10 @@ impl Stage {
         epochs.len() == shards
     }
 
+    #[expect(
+        clippy::unused_self,
+        reason = "where it is asked for, the stage is at hand"
+    )]
     pub(super) fn ip(&self, index: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(index + 1).unwrap()))
     }
@@ -159,29 +163,17 @@ impl Stage {
 
     /// What everybody who answers sees.
     pub(super) fn views(&mut self) -> String {
-        let mut text = String::new();
+        let mut lines = Vec::new();
         for process in self.net.truth(self.now).processes {
-            text += &format!(
-                "{} {:?} {} {:?} epoch {} ok {} slots {:?} {:?} keys {}\n",
-                process.ip,
-                process.life,
-                process.node_id,
-                process.replicates,
-                process.config_epoch,
-                process.cluster_ok,
-                process.slots,
-                process.replication,
-                process.keys.values().sum::<u32>()
-            );
-            for known in process.known {
-                text += &format!("    {known:?}\n");
-            }
-            let log = self.net.log(process.id);
-            for line in log.iter().rev().take(12).rev() {
-                text += &format!("    | {line}\n");
-            }
+            let (id, known) = (process.id, process.known.clone());
+            let mut process = process;
+            process.known.clear();
+            lines.push(format!("{process:?}"));
+            lines.extend(known.iter().map(|known| format!("    {known:?}")));
+            let log = self.net.log(id).iter().rev().take(12).rev();
+            lines.extend(log.map(|line| format!("    | {line}")));
         }
-        text
+        lines.join("\n")
     }
 
     pub(super) fn truth(&mut self, index: usize) -> ProcessTruth {
@@ -198,13 +190,11 @@ impl Stage {
             return *connection;
         }
         let ip = self.truth(index).ip;
-        match self.net.connect(self.now, Peer::Operator, ip, 6379) {
-            Dial::Open(connection) => {
-                self.connections.insert(process, connection);
-                connection
-            }
-            other => panic!("{ip}: {other:?}"),
-        }
+        let Dial::Open(connection) = self.net.connect(self.now, Peer::Operator, ip, 6379) else {
+            panic!("nobody at {ip}");
+        };
+        self.connections.insert(process, connection);
+        connection
     }
 
     /// Sends words; what comes at once.
@@ -223,10 +213,11 @@ impl Stage {
 
     /// Sends words, whose reply has to come at once.
     pub(super) fn ask(&mut self, index: usize, words: &str) -> Value {
-        match self.send(index, words) {
-            Answer::Reply(value) => value,
-            other => panic!("{words}: {other:?}"),
-        }
+        let answer = self.send(index, words);
+        let Answer::Reply(value) = answer else {
+            panic!("{words}: {answer:?}");
+        };
+        value
     }
 
     pub(super) fn text(&mut self, index: usize, words: &str) -> String {
