@@ -62,6 +62,13 @@ impl Names {
         known.address.clone()
     }
 
+    /// The one will be where the other was.
+    pub(crate) fn take_address(&mut self, name: Name, from: Name) {
+        let address = self.address(from);
+        self.address(name);
+        self.servers.get_mut(&name).expect("just made").address = address;
+    }
+
     /// The server says that this is its id now.
     pub(crate) fn identify(&mut self, name: Name, id: &str) {
         self.address(name);

@@ -105,6 +105,10 @@ impl<'a> Player<'a> {
             What::Servers(names, settings) => names
                 .iter()
                 .try_for_each(|name| self.start(*name, settings))?,
+            What::ServerAt(name, at) => {
+                self.names.take_address(*name, *at);
+                self.start(*name, &Vec::new())?;
+            }
             What::Refuse(name, settings) => self.refuse(step, *name, settings)?,
             What::Cluster(shards, settings) => self.cluster(shards, settings)?,
             What::Signal(name, signal) => self.stage.signal(*name, *signal),

@@ -6,6 +6,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `servers a b with name "value" ...` | start them, with settings over those of a pod |
+//! | `servers c at a` | one at the address of another, which is dead |
 //! | `refuse a with name "value"` | start one that ends at once; what it says is the reply |
 //! | `cluster a/d b/e with ...` | start shards of one primary and its replicas, all slots shared out, all linked |
 //! | `kill a`, `term a`, `stop a`, `continue a` | the signals |
@@ -64,6 +65,7 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Servers(Vec<Name>, Settings),
+    ServerAt(Name, Name),
     Refuse(Name, Settings),
     Cluster(Vec<Vec<Name>>, Settings),
     Signal(Name, Signal),
@@ -244,6 +246,10 @@ fn is_reply(line: &str) -> bool {
 fn what(line: &str) -> Option<What> {
     let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
     Some(match verb {
+        "servers" if rest.contains(" at ") => {
+            let (started, at) = rest.split_once(" at ")?;
+            What::ServerAt(name(started)?, name(at)?)
+        }
         "servers" => {
             let (names, settings) = with(rest);
             What::Servers(names.split(' ').map(name).collect::<Option<_>>()?, settings)
