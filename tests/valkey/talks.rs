@@ -140,6 +140,26 @@ fn rewrite(played: &[Played]) {
 }
 
 #[test]
+fn every_question_has_an_answer_and_every_talk_a_title_of_its_own() {
+    let mut titles = BTreeMap::new();
+    for (file, text) in texts() {
+        let mut replies = Replies::new();
+        for talk in script::parse(&file, &text) {
+            assert!(talk.is_recorded(), "{file}: {}: not recorded", talk.title);
+            let other = titles.insert(talk.title.clone(), file.clone());
+            assert_eq!(other, None, "{:?} is there twice", talk.title);
+            replies.extend(
+                talk.steps
+                    .into_iter()
+                    .map(|step| (step.line, step.expected)),
+            );
+        }
+        assert_eq!(script::rewritten(&text, &replies), text, "{file}");
+    }
+    assert!(titles.len() >= 120, "only {} talks", titles.len());
+}
+
+#[test]
 fn real_servers_say_what_is_written() {
     let recording = std::env::var_os("UPDATE_EXPECT").is_some();
     let begin = Instant::now();
