@@ -103,6 +103,10 @@ impl Client {
         !self.queue.is_empty()
     }
 
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
@@ -499,6 +503,16 @@ impl Process {
             return Some("LOADING Valkey is loading the dataset in memory".to_owned());
         }
         None
+    }
+
+    /// Who cannot save and is told to write by a primary or by a migration's source aborts (`processCommand`).
+    pub(super) fn dies_of_its_disk(&mut self, net: &mut Network) -> bool {
+        let dies = self.is_disk_broken() && !self.config.yes("replica-ignore-disk-write-errors");
+        if dies {
+            self.say("Guru Meditation: Replica was unable to write command to disk.".to_owned());
+            self.end(net, 134);
+        }
+        dies
     }
 
     /// A save failed, and save points make that matter.

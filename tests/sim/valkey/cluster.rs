@@ -88,14 +88,7 @@ impl Process {
                 }
                 None => Value::error("ERR value is not an integer or out of range"),
             },
-            "getkeysinslot" => match slot(word(args, 2)) {
-                Some(slot) => {
-                    let most = text(word(args, 3)).parse().unwrap_or(0);
-                    let keys = self.data.keys(slot).into_iter().take(most);
-                    Value::Array(keys.map(Value::Bulk).collect())
-                }
-                None => Value::error("ERR Invalid slot or number of keys"),
-            },
+            "getkeysinslot" => self.keys_in_slot(args),
             "count-failure-reports" => match self.known(word(args, 2)) {
                 Ok(id) => {
                     let now = self.clock(net);
@@ -146,6 +139,18 @@ impl Process {
         disk::line(&self.table, row, &address)
     }
 
+    fn keys_in_slot(&self, args: &Args) -> Value {
+        let most = text(word(args, 3)).parse::<i64>();
+        let (Ok(_), Ok(most)) = (text(word(args, 2)).parse::<i64>(), most) else {
+            return Value::error("ERR value is not an integer or out of range");
+        };
+        let (Some(slot), Ok(most)) = (slot(word(args, 2)), usize::try_from(most)) else {
+            return Value::error("ERR Invalid slot or number of keys");
+        };
+        let keys = self.data.keys(slot).into_iter().take(most);
+        Value::Array(keys.map(Value::Bulk).collect())
+    }
+
     fn replicas_of(&self, args: &Args) -> Value {
         let id = match self.known(word(args, 2)) {
             Ok(id) => id,
@@ -164,32 +169,29 @@ impl Process {
         if args.len() > 5 {
             return Err(syntax(args));
         }
-        let number = |text: &str| text.parse::<i64>().ok();
-        let Some(client_port) = number(&port) else {
+        let Ok(client_port) = port.parse::<i64>() else {
             return Err(format!("ERR Invalid base port specified: {port}"));
         };
-        let bus_port = match args.get(4) {
-            None => client_port + 10_000,
-            Some(port) => {
-                let port = text(port);
-                number(&port).ok_or_else(|| format!("ERR Invalid bus port specified: {port}"))?
-            }
+        let bus_port = match args.get(4).map(|port| text(port)) {
+            None => client_port.saturating_add(10_000),
+            Some(port) => port
+                .parse::<i64>()
+                .map_err(|_| format!("ERR Invalid bus port specified: {port}"))?,
         };
-        let ports = u16::try_from(client_port)
-            .ok()
-            .zip(u16::try_from(bus_port).ok())
-            .filter(|(client, bus)| *client > 0 && *bus > 0);
-        let (Ok(address), Some((port, bus_port))) = (ip.parse::<IpAddr>(), ports) else {
+        let in_range = |port: i64| u16::try_from(port).ok().filter(|port| *port > 0);
+        let client_port = in_range(client_port).ok_or("ERR Port number is out of range")?;
+        let bus_port = in_range(bus_port).ok_or("ERR Cluster bus port number is out of range")?;
+        let Ok(address) = ip.parse::<IpAddr>() else {
             return Err(format!("ERR Invalid node address specified: {ip}:{port}"));
         };
         let under_way = self.table.others.values().any(|row| {
             row.has(flag::HANDSHAKE)
-                && (row.ip, row.port, row.bus_port) == (Some(address), port, bus_port)
+                && (row.ip, row.port, row.bus_port) == (Some(address), client_port, bus_port)
         });
         if !under_way {
             let mut row = self.handshake_row(net, flag::HANDSHAKE | flag::MEET);
             row.ip = Some(address);
-            row.port = port;
+            row.port = client_port;
             row.bus_port = bus_port;
             self.say(format!("Cluster meet {address}:{port} (user request)."));
             self.table.others.insert(row.id, row);

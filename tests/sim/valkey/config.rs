@@ -235,7 +235,7 @@ fn check(directive: &Directive, value: &str) -> Result<String, String> {
             Ok(number) => between(number, (*least, *most)),
             Err(_) => Err("argument couldn't be parsed into an integer".to_owned()),
         },
-        Kind::Memory(least, most) => match memory(value) {
+        Kind::Memory(least, most) => match memory(value).filter(|it| *it >= 0 || *least < 0) {
             Some(bytes) => between(bytes, (*least, *most)),
             None => Err("argument must be a memory value".to_owned()),
         },

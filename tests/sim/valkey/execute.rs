@@ -32,7 +32,7 @@ impl Process {
         }
         let value = match command.name {
             "quit" => return Outcome::Close(Value::ok()),
-            "wait" => return self.wait(args),
+            "wait" => return self.wait(connection, args),
             "shutdown" => {
                 self.end(net, 0);
                 return Outcome::Gone;
@@ -244,6 +244,12 @@ impl Process {
         client.name = name.unwrap_or_else(|| client.name.clone());
         let bulk = |key: &str, value: &str| (Value::bulk(key), Value::bulk(value));
         let number = |key: &str, value: i64| (Value::bulk(key), Value::Integer(value));
+        let lua = client.map(vec![
+            bulk("name", "lua"),
+            number("ver", 1),
+            bulk("path", "lua"),
+            (Value::bulk("args"), Value::Array(Vec::new())),
+        ]);
         client.map(vec![
             bulk("server", "valkey"),
             bulk("version", "9.1.2"),
@@ -251,7 +257,7 @@ impl Process {
             number("id", i64::try_from(connection.0).unwrap_or(0)),
             bulk("mode", "cluster"),
             bulk("role", role),
-            (Value::bulk("modules"), Value::Array(Vec::new())),
+            (Value::bulk("modules"), Value::Array(vec![lua])),
         ])
     }
 
@@ -481,12 +487,12 @@ impl Process {
     pub(super) fn delete_slot(&mut self, net: &mut Network, slot: u16) {
         for key in self.data.keys(slot) {
             self.data.delete(&key);
-            let size = size(&vec![b"DEL".to_vec(), key.clone()]);
+            let size = size(&vec![b"UNLINK".to_vec(), key.clone()]);
             self.feed(net, Op::Delete(vec![key]), size);
         }
     }
 
-    fn wait(&mut self, args: &Args) -> Outcome {
+    fn wait(&mut self, connection: ConnectionId, args: &Args) -> Outcome {
         if self.replication.has_target() {
             return Outcome::Reply(Value::error(
                 "ERR WAIT cannot be used with replica instances. Please also note that if a replica \
@@ -502,10 +508,13 @@ impl Process {
         let Ok(time) = u64::try_from(time) else {
             return Outcome::Reply(Value::error("ERR timeout is negative"));
         };
-        Outcome::Wait {
-            replicas: usize::try_from(replicas).unwrap_or(0),
-            time,
+        let replicas = usize::try_from(replicas).unwrap_or(0);
+        let written = self.clients.get(&connection).map_or(0, Client::written);
+        let acked = self.replication.acked(written);
+        if acked >= replicas {
+            return Outcome::Reply(count(acked));
         }
+        Outcome::Wait { replicas, time }
     }
 }
 

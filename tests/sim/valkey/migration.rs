@@ -52,6 +52,25 @@ pub(super) enum JobMessage {
     FailoverGranted,
 }
 
+impl JobMessage {
+    /// What a source says beside keys, as a subcommand of `CLUSTER SYNCSLOTS`.
+    fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Ack => Some("ACK"),
+            Self::Snapshot(_) => Some("SNAPSHOT-EOF"),
+            Self::Paused => Some("PAUSED"),
+            Self::FailoverGranted => Some("FAILOVER-GRANTED"),
+            Self::Auth(..)
+            | Self::AuthReply(_)
+            | Self::Establish { .. }
+            | Self::EstablishReply(_)
+            | Self::Write(_)
+            | Self::RequestPause
+            | Self::RequestFailover => None,
+        }
+    }
+}
+
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobState {
@@ -253,7 +272,8 @@ impl Process {
             at = next;
         }
         let second = self.clock(net) / 1000;
-        for (ranges, target) in groups {
+        // The first group's job becomes the newest.
+        for (ranges, target) in groups.into_iter().rev() {
             let name = Id::random(&mut net.numbers);
             let mut job = Job::new(name, true, ranges, second);
             job.target = Some(target);
@@ -542,6 +562,7 @@ impl Process {
             name,
             ranges: ranges.clone(),
         };
+        let job_ranges = ranges.clone();
         let mut job = Job::new(name, false, ranges, self.clock(net) / 1000);
         job.source = Some(source);
         job.target = Some(self.table.me.id);
@@ -550,7 +571,8 @@ impl Process {
         job.user = Some(user);
         self.jobs.insert(0, job);
         self.links.insert(socket, Use::Import(name));
-        self.feed(net, Op::ImportBegins(tracked), 150);
+        let size = establish_size(name, source, &job_ranges);
+        self.feed(net, Op::ImportBegins(tracked), size);
         self.todo |= todo::MIGRATION;
         Ok(())
     }
@@ -655,6 +677,10 @@ impl Process {
         };
         job.acked = second;
         let state = job.state;
+        if let Some(word) = message.word() {
+            let words = ["CLUSTER", "SYNCSLOTS", word].map(|word| word.as_bytes().to_vec());
+            self.feed(net, Op::Note, super::execute::size(&words.into()));
+        }
         match message {
             JobMessage::Ack if state == JobState::WaitAck => {
                 self.set_job_state(net, name, JobState::ReceiveSnapshot);
@@ -696,6 +722,9 @@ impl Process {
             self.finish_job(net, name, JobState::Failed, why);
             return false;
         }
+        if self.dies_of_its_disk(net) {
+            return false;
+        }
         let size = match &op {
             Op::Set(key, value) => {
                 self.data.set(key, value);
@@ -710,6 +739,7 @@ impl Process {
                 super::execute::size(&args)
             }
             Op::Ping
+            | Op::Note
             | Op::Select
             | Op::GetAck
             | Op::FlushAll
@@ -1099,8 +1129,9 @@ impl Process {
             }
             self.try_unpause(net);
         } else if self.table.me.is_primary() {
-            let ends = Op::ImportEnds(name, state == JobState::Success, message.to_owned());
-            self.feed(net, ends, 150);
+            let success = state == JobState::Success;
+            let ends = Op::ImportEnds(name, success, message.to_owned());
+            self.feed(net, ends, finish_size(name, success, message));
         }
     }
 
@@ -1143,4 +1174,34 @@ impl Process {
         };
         self.finish_job(net, name, state, why);
     }
+}
+
+/// How many bytes `CLUSTER SYNCSLOTS ESTABLISH` has in the stream.
+fn establish_size(name: Id, source: Id, ranges: &[(u16, u16)]) -> u64 {
+    let (name, source) = (name.to_string(), source.to_string());
+    let mut words = vec!["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", &source];
+    words.extend(["NAME", &name, "SLOTSRANGE"]);
+    let ends = ranges.iter().flat_map(|(start, end)| [start, end]);
+    let ends: Vec<String> = ends.map(u16::to_string).collect();
+    words.extend(ends.iter().map(String::as_str));
+    super::execute::size(&words.iter().map(|word| word.as_bytes().to_vec()).collect())
+}
+
+/// How many bytes `CLUSTER SYNCSLOTS FINISH` has in the stream.
+fn finish_size(name: Id, success: bool, message: &str) -> u64 {
+    let name = name.to_string();
+    let state = if success { "success" } else { "failed" };
+    let mut words = vec![
+        "CLUSTER",
+        "SYNCSLOTS",
+        "FINISH",
+        "STATE",
+        state,
+        "NAME",
+        &name,
+    ];
+    if !message.is_empty() {
+        words.extend(["MESSAGE", message]);
+    }
+    super::execute::size(&words.iter().map(|word| word.as_bytes().to_vec()).collect())
 }

@@ -121,7 +121,10 @@ impl Process {
         let acl = acl(&config, &files)?;
         check_start(&config)?;
         let clock = CLOCK_AT_START + i64::try_from(net.now).unwrap_or(0);
-        let port = u16::try_from(config.number("port")).unwrap_or(0);
+        // With TLS only, the other port is the one that the cluster speaks of.
+        let port = [config.number("port"), config.number("tls-port")];
+        let port = port.into_iter().find(|port| *port != 0).unwrap_or(0);
+        let port = u16::try_from(port).unwrap_or(0);
         let bus_port = match u16::try_from(config.number("cluster-port")).unwrap_or(0) {
             0 => port + 10_000,
             port => port,

@@ -34,6 +34,8 @@ const GETACK_SIZE: u64 = 37;
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Ping,
+    /// What a slot migration's source says to the target, which passes all of it on.
+    Note,
     Select,
     /// `REPLCONF GETACK *`
     GetAck,
@@ -55,6 +57,7 @@ impl Op {
             Self::Set(key, _) => std::slice::from_ref(key),
             Self::Delete(keys) => keys,
             Self::Ping
+            | Self::Note
             | Self::Select
             | Self::GetAck
             | Self::FlushAll
@@ -605,6 +608,12 @@ impl Process {
 
     /// The old data goes when the new begins to load (`replicationAttachToNewPrimary`).
     fn load(&mut self, net: &mut Network, snapshot: Snapshot) {
+        // The snapshot is a file first.
+        if self.switches.disk_full {
+            self.say("I/O error trying to sync with PRIMARY: No space left on device".to_owned());
+            self.upstream_closed(net, true);
+            return;
+        }
         self.replication.cached = None;
         self.drop_replicas(net);
         self.replication.backlog = None;
@@ -667,8 +676,12 @@ impl Process {
         self.replication.offset = entry.end;
         self.keep(entry);
         self.forward(net, entry);
+        let writes = !entry.op.keys().is_empty() || matches!(entry.op, Op::FlushAll);
+        if writes && self.dies_of_its_disk(net) {
+            return;
+        }
         match &entry.op {
-            Op::Ping | Op::Select => {}
+            Op::Ping | Op::Note | Op::Select => {}
             Op::GetAck => self.send_ack(net, before),
             Op::Set(key, value) => self.data.set(key, value),
             Op::Delete(keys) => {

@@ -2,6 +2,7 @@
 
 use super::super::Answer;
 use super::super::Dial;
+use super::super::Net;
 use super::super::Path;
 use super::super::Peer;
 use super::super::Port;
@@ -129,6 +130,29 @@ fn a_node_that_moves_is_followed() {
             .contains("10.0.1.9:6379@16379 slave")
     });
     stage.until(15_000, "linked", |stage| stage.is_linked(moved));
+}
+
+/// The operator's connections live in futures that threads may pass on.
+#[test]
+fn a_world_may_be_sent() {
+    fn may_be_sent<T: Send>(_: &T) {}
+    may_be_sent(&Net::new(1));
+}
+
+/// Facts 5.4: with save points and a full disk a replica aborts at the next write, a primary refuses.
+#[test]
+fn a_full_disk_kills_a_replica() {
+    let mut stage = Stage::cluster(1, 1);
+    for index in [0, 1] {
+        let args = ["CONFIG", "SET", "save", "900 1"].map(|word| word.as_bytes().to_vec());
+        let connection = stage.connection(index);
+        stage.net.command(stage.now, connection, &args);
+    }
+    let process = stage.nodes[1];
+    stage.net.switches(stage.now, process).unwrap().disk_full = true;
+    stage.good(0, "SET a 1");
+    stage.run(10);
+    assert_eq!(stage.net.exit(process).unwrap().code, 134);
 }
 
 /// One seed is one world.

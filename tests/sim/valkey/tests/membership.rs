@@ -242,6 +242,37 @@ fn a_fresh_owner_needs_a_greater_epoch() {
     });
 }
 
+/// Facts 2.1 and claims 10: six meet through one in a second; a claim spreads in seconds, or at once where the
+/// owner meets everybody.
+#[test]
+fn gossip_is_as_fast_as_it_is_slow() {
+    let mut stage = Stage::strangers(6);
+    stage.run(500);
+    for index in 1..6 {
+        let ip = stage.ip(index);
+        stage.good(0, &format!("CLUSTER MEET {ip} 6379"));
+    }
+    let start = stage.now;
+    stage.all_meet();
+    let took = stage.now - start;
+    assert!((100..2500).contains(&took), "{took}");
+    let all_know = |stage: &mut Stage, slots: &str| {
+        (0..6).all(|index| stage.field(index, "cluster_slots_assigned") == slots)
+    };
+    stage.good(0, "CLUSTER ADDSLOTSRANGE 0 99");
+    let slow = stage.until(5000, "spread", |stage| all_know(stage, "100"));
+    assert!((300..4000).contains(&slow), "{slow}");
+    stage.good(0, "CLUSTER ADDSLOTSRANGE 100 199");
+    for index in 1..6 {
+        let ip = stage.ip(index);
+        stage.good(0, &format!("CLUSTER MEET {ip} 6379"));
+    }
+    let quick = stage.until(5000, "spread", |stage| all_know(stage, "200"));
+    assert!(quick <= 110, "{quick}");
+    stage.run(10_000);
+    stage.all_meet();
+}
+
 #[test]
 fn nobody_answers_where_nobody_is() {
     let mut stage = Stage::strangers(1);
