@@ -12,7 +12,6 @@
 
 mod commands;
 mod connections;
-#[expect(dead_code, reason = "the simulator uses all of it")]
 #[path = "../sim/valkey/lib.rs"]
 mod model;
 mod nudge;
