@@ -285,12 +285,7 @@ impl Process {
 
     fn closed(&mut self, net: &mut Network, socket: Socket, refused: bool) {
         match self.links.get(&socket) {
-            Some(Use::Bus(_)) => {
-                if refused {
-                    self.never_linked(net, socket);
-                }
-                self.free_bus(net, socket);
-            }
+            Some(Use::Bus(_)) => self.free_bus(net, socket),
             Some(Use::Upstream) => self.upstream_closed(net, refused),
             Some(Use::Downstream) => self.drop_replica(net, socket),
             Some(Use::Export(name) | Use::Import(name)) => {
@@ -300,17 +295,6 @@ impl Process {
                 self.job_closed(net, name, refused);
             }
             None => net.close(socket),
-        }
-    }
-
-    /// Failure detection needs a ping, even one that could not be sent.
-    fn never_linked(&mut self, net: &Network, socket: Socket) {
-        let now = self.clock(net);
-        let node = self.bus_link(socket).and_then(|link| link.node);
-        if let Some(row) = node.and_then(|id| self.table.get_mut(id))
-            && row.ping_sent == 0
-        {
-            row.ping_sent = now;
         }
     }
 

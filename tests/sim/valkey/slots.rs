@@ -72,13 +72,25 @@ impl Slots {
         })
     }
 
-    /// As inclusive ranges, in order.
+    /// As inclusive ranges, in order. Whole words are passed at once: sets are mostly few long ranges.
     pub(super) fn ranges(&self) -> Vec<(u16, u16)> {
         let mut ranges: Vec<(u16, u16)> = Vec::new();
-        for slot in self.iter() {
-            match ranges.last_mut() {
-                Some((_, end)) if *end + 1 == slot => *end = slot,
-                _ => ranges.push((slot, slot)),
+        for (base, word) in (0..).step_by(64).zip(&self.words) {
+            let mut rest = *word;
+            let mut at = base;
+            while rest != 0 {
+                let gap = rest.trailing_zeros();
+                rest >>= gap;
+                let run = rest.trailing_ones();
+                rest = rest.checked_shr(run).unwrap_or(0);
+                // At most 64 each.
+                let [gap, run] = [gap, run].map(|bits| u16::try_from(bits).unwrap_or(0));
+                let start = at + gap;
+                at = start + run;
+                match ranges.last_mut() {
+                    Some((_, end)) if *end + 1 == start => *end = at - 1,
+                    _ => ranges.push((start, at - 1)),
+                }
             }
         }
         ranges
@@ -163,11 +175,19 @@ mod tests {
 
     #[test]
     fn ranges_come_back() {
-        let ranges = vec![(0, 5460), (5462, 5462), (16000, 16383)];
+        let ranges = vec![
+            (0, 5460),
+            (5462, 5462),
+            (6000, 6063),
+            (6080, 6143),
+            (16000, 16383),
+        ];
         let slots = Slots::of(ranges.clone());
         assert_eq!(slots.ranges(), ranges);
-        assert_eq!(slots.count(), 5461 + 1 + 384);
-        assert_eq!(slots.text(), "0-5460 5462 16000-16383");
+        assert_eq!(slots.count(), 5461 + 1 + 64 + 64 + 384);
+        assert_eq!(slots.text(), "0-5460 5462 6000-6063 6080-6143 16000-16383");
+        let whole = Slots::of([(0, 16383)]);
+        assert_eq!(whole.ranges(), [(0, 16383)]);
         assert!(slots.without(&slots).is_empty());
         assert!(slots.meets(&Slots::of([(5460, 5461)])));
         assert_eq!(slots.first(), Some(0));

@@ -6,7 +6,7 @@ use super::super::Value;
 use super::stage::CONF;
 use super::stage::Stage;
 
-/// Facts 3.3: three shards, node timeout 5 s: promoted 6.1 to 7.2 s after SIGKILL.
+/// Facts 3.3: three shards, node timeout 5 s: promoted 6.1 to 7.6 s after SIGKILL, as far as it was measured.
 #[test]
 fn a_killed_primary_is_replaced_by_election() {
     let mut stage = Stage::cluster(3, 1);
@@ -15,7 +15,7 @@ fn a_killed_primary_is_replaced_by_election() {
     let keys = stage.truth(0).keys;
     stage.signal(0, Signal::Kill);
     let took = stage.until(9000, "promoted", |stage| stage.owns(3));
-    assert!((4900..7500).contains(&took), "{took}");
+    assert!((5500..8800).contains(&took), "{took}");
     stage.until(1000, "ok", |stage| {
         (1..6).all(|index| stage.field(index, "cluster_state") == "ok")
     });
@@ -311,4 +311,73 @@ fn a_shutdown_waits_for_a_hung_replica() {
     assert!(stage.net.exit(stage.nodes[0]).is_none());
     stage.run(400);
     assert_eq!(stage.net.exit(stage.nodes[0]).unwrap().code, 0);
+}
+
+/// Claims 8: without the age check a replica that never synced is elected, and all is lost.
+#[test]
+fn a_validity_factor_of_zero_elects_the_empty() {
+    let mut stage = Stage::cluster(3, 0);
+    stage.fill(&[0, 1, 2], 30);
+    let replica = stage.start(CONF);
+    stage.good(replica, "CONFIG SET cluster-replica-validity-factor 0");
+    let process = stage.nodes[replica];
+    stage.net.switches(stage.now, process).unwrap().sync_endless = true;
+    let primary = stage.id(0);
+    stage.good(0, "CLUSTER MEET 10.0.0.4 6379");
+    stage.all_meet();
+    stage.good(replica, &format!("CLUSTER REPLICATE {primary}"));
+    stage.run(2000);
+    stage.signal(0, Signal::Stop);
+    let took = stage.until(12_000, "promoted", |stage| stage.owns(replica));
+    assert!((6000..10_000).contains(&took), "{took}");
+    stage.signal(0, Signal::Continue);
+    stage.net.switches(stage.now, process).unwrap().sync_endless = false;
+    stage.until(20_000, "it follows", |stage| {
+        !stage.owns(0) && stage.is_linked(0)
+    });
+    assert!(stage.truth(0).keys.is_empty() && stage.truth(replica).keys.is_empty());
+}
+
+/// Facts 2.7: with replica migration a primary that lost its only replica is given another's.
+#[test]
+fn an_orphaned_primary_is_given_a_replica() {
+    for allowed in [false, true] {
+        let mut stage = Stage::cluster(3, 1);
+        let extra = stage.start(CONF);
+        stage.good(0, "CLUSTER MEET 10.0.0.7 6379");
+        stage.all_meet();
+        let primary = stage.id(0);
+        stage.good(extra, &format!("CLUSTER REPLICATE {primary}"));
+        stage.until(3000, "linked", |stage| stage.is_linked(extra));
+        let word = if allowed { "yes" } else { "no" };
+        for index in 0..=extra {
+            stage.good(
+                index,
+                &format!("CONFIG SET cluster-allow-replica-migration {word}"),
+            );
+        }
+        stage.signal(5, Signal::Kill);
+        stage.run(25_000);
+        let orphan = Some(stage.id(2));
+        let helped = [3, extra]
+            .into_iter()
+            .any(|index| stage.truth(index).replicates == orphan);
+        assert_eq!(helped, allowed);
+    }
+}
+
+/// Facts 3.3: after one TAKEOVER restored the quorum, the other shard's replica promotes itself.
+#[test]
+fn a_takeover_frees_the_next_election() {
+    let mut stage = Stage::cluster(3, 1);
+    stage.signal(0, Signal::Kill);
+    stage.signal(1, Signal::Kill);
+    stage.run(20_000);
+    assert!(!stage.owns(3) && !stage.owns(4));
+    stage.good(3, "CLUSTER FAILOVER TAKEOVER");
+    let took = stage.until(10_000, "promoted", |stage| stage.owns(4));
+    assert!(took < 6000, "{took}");
+    stage.until(8000, "ok", |stage| {
+        (2..6).all(|index| stage.field(index, "cluster_state") == "ok")
+    });
 }
