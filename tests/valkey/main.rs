@@ -2,6 +2,8 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::unwrap_in_result,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
@@ -10,10 +12,13 @@
 
 mod commands;
 mod connections;
+#[path = "../sim/valkey/lib.rs"]
+mod model;
 mod nudge;
 mod recordings;
 mod servers;
 mod settings;
+mod talks;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 

@@ -254,7 +254,22 @@ fn spawn(directory: &Path) -> Child {
         .unwrap()
 }
 
-fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)]) {
+/// Who is meant by these words, and the password.
+pub(crate) fn login(user: &str) -> Option<(&'static str, &'static str)> {
+    match user {
+        "admin" => Some((ADMIN[0], ADMIN[1])),
+        "operator" => Some(("_momento_operator", PASSWORD)),
+        "repl" => Some(("_momento_repl", PASSWORD)),
+        _ => None,
+    }
+}
+
+/// The texts of its `valkey.conf` and of the files that this names, by their paths in its directory.
+pub(crate) fn files(
+    directory: &Path,
+    address: SocketAddr,
+    settings: &[(&str, &str)],
+) -> (String, BTreeMap<String, String>) {
     let acl = json!([{ "username": ADMIN[0], "passwordHashes": [ADMIN_HASH],
         "permissions": [{ "roleRef": "all", "keys": [{ "pattern": "*" }], "channels": ["*"] }] }]);
     let roles = json!({ "all": { "categories": [{ "name": "all", "access": "allow" }] } });
@@ -282,13 +297,21 @@ fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)])
     }
     let conf = valkey_conf::text(&lines)
         .replace(operator::api::PRIMARYAUTH_PATH, &path("primaryauth.conf"));
-    fs::write(path("valkey.conf"), conf).unwrap();
-    fs::write(path("users.acl"), users_acl::text(&resolved.users, &auth)).unwrap();
-    fs::write(
-        path("primaryauth.conf"),
-        format!("primaryauth \"{PASSWORD}\"\n"),
-    )
-    .unwrap();
+    let users = users_acl::text(&resolved.users, &auth);
+    let primaryauth = format!("primaryauth \"{PASSWORD}\"\n");
+    let named = [
+        (path("users.acl"), users),
+        (path("primaryauth.conf"), primaryauth),
+    ];
+    (conf, named.into())
+}
+
+pub(crate) fn write_files(directory: &Path, address: SocketAddr, settings: &[(&str, &str)]) {
+    let (conf, files) = files(directory, address, settings);
+    fs::write(directory.join("valkey.conf"), conf).unwrap();
+    for (path, text) in files {
+        fs::write(path, text).unwrap();
+    }
 }
 
 /// Looks until there is what was waited for; else says what was there last.
