@@ -243,21 +243,39 @@ impl Client {
         }
     }
 
-    /// Somebody who answers a plain question now.
+    /// Somebody to ask about a slot of which nothing is known; the first time he tells of all.
     fn anybody(&mut self) -> Result<String, String> {
+        if let Some(address) = self.links.keys().next() {
+            return Ok(address.clone());
+        }
         let seeds: Vec<String> = lock(&self.seeds).iter().cloned().collect();
         for seed in seeds {
             if let Ok(Some(table)) = self.ask(&seed, &["CLUSTER", "NODES"]) {
-                let addresses = table.lines().filter_map(|line| {
-                    let words: Vec<&str> = line.split(' ').collect();
-                    let healthy = words.get(2).is_some_and(|flags| !flags.contains("fail"));
-                    healthy.then_some(words.get(1)?.split_once(':')?.0.to_owned())
-                });
-                lock(&self.seeds).extend(addresses.filter(|address| !address.is_empty()));
+                self.learn(&table);
                 return Ok(seed);
             }
         }
         Err("nobody answers".to_owned())
+    }
+
+    fn learn(&mut self, table: &str) {
+        for line in table.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let address = words.get(1).and_then(|place| place.split_once(':'));
+            let Some((address, _)) = address.filter(|(address, _)| !address.is_empty()) else {
+                continue;
+            };
+            if words.get(2).is_some_and(|flags| flags.contains("fail")) {
+                continue;
+            }
+            lock(&self.seeds).insert(address.to_owned());
+            for range in words.iter().skip(8) {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let slots = first.parse().unwrap_or(0)..=last.parse().unwrap_or(0);
+                self.homes
+                    .extend(slots.map(|slot| (slot, address.to_owned())));
+            }
+        }
     }
 
     fn ask(&mut self, address: &str, words: &[&str]) -> Result<Option<String>, String> {

@@ -87,14 +87,13 @@ impl<'a> Living<'a> {
         assert!(gone.is_empty(), "{what}: {gone:?}");
     }
 
-    /// How many keys are gone, by the shard of three that they belong to.
+    /// How many keys are gone, by the shard that they belonged to at first.
     fn gone(&self, wanted: &Wanted<'_>) -> BTreeMap<u32, u32> {
         let mut client = Client::at(addresses(&self.formed));
         let mut gone = BTreeMap::new();
         for key in (0..KEYS).map(key) {
             if client.insist(&["GET", &key]).is_none() {
-                let shards = u32::try_from(wanted.shards).expect("a small number");
-                *gone.entry(slot(&key) * shards / 16_384).or_default() += 1;
+                *gone.entry(share_of(slot(&key), wanted)).or_default() += 1;
             }
         }
         gone
@@ -145,6 +144,13 @@ impl<'a> Living<'a> {
 fn addresses(formed: &Formed) -> Vec<String> {
     let members = formed.members.iter();
     members.map(|member| member.ip.clone()).collect()
+}
+
+/// The shard that a bootstrap gives a slot to.
+fn share_of(slot: u32, wanted: &Wanted<'_>) -> u32 {
+    let shards = u32::try_from(wanted.shards).expect("a small number");
+    let begun = (1..shards).filter(|index| 16_384 * index / shards <= slot);
+    u32::try_from(begun.count()).expect("a small number")
 }
 
 fn key(number: u32) -> String {
