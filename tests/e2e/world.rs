@@ -332,7 +332,8 @@ impl World {
 
     /// What the process at this address answers to the commands, a line each.
     pub(crate) fn ask(&self, ip: &str, commands: &str) -> Result<String, String> {
-        self.valkey_cli(&["-h", ip], commands)
+        // Nobody answers for an address that is gone: not even a refusal comes.
+        self.valkey_cli(&["-t", "2", "-h", ip], commands)
     }
 
     pub(crate) fn valkey_cli(&self, words: &[&str], commands: &str) -> Result<String, String> {

@@ -334,8 +334,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B81: a cluster whose config is gone cannot be deleted (L10)",
         edits: &[Edit {
             file: "src/decide.rs",
-            text: "return ladder::climb(&[DELETING], scene);",
-            replacement: "return ladder::climb(&[COMMON, DELETING], scene);",
+            text: "return ladder::climb(&[Level::Strict(DELETING)], scene);",
+            replacement: "return ladder::climb(&[Level::Strict(COMMON), Level::Strict(DELETING)], scene);",
         }],
         noticed_by: SWARM,
     },
@@ -397,9 +397,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 thought for (S1)",
         edits: &[Edit {
             file: "src/act.rs",
-            text: "return self.create_node(cluster, resolved, *shard).await.map(Some);",
-            replacement: "self.create_node(cluster, resolved, *shard).await?;
-                return self.create_node(cluster, resolved, *shard).await.map(Some);",
+            text: "let made = self.create_node(cluster, resolved, *shard, *join).await?;",
+            replacement: "self.create_node(cluster, resolved, *shard, *join).await?;
+                let made = self.create_node(cluster, resolved, *shard, *join).await?;",
         }],
         noticed_by: SWARM,
     },

@@ -463,6 +463,10 @@ fn without_a_quorum_the_furthest_replica_takes_over() {
             "take Takeover(x): primary id-a is dead, and too few primaries are left to elect its replica"
         ],
     );
+}
+
+#[test]
+fn two_shards_cannot_elect_and_two_of_three_lost_cannot_either() {
     check(
         "2x1: a=0/2(dead) b<a | c=1/2 d<c",
         expect![
