@@ -70,7 +70,10 @@ pub(super) struct Rhythm {
     noted_at: Option<Instant>,
     repeats: u32,
     failures: u32,
+    /// How often nodes died after one was made.
     deaths: u32,
+    /// No node was made since the last death: those that die at once are one blow.
+    burying: bool,
     not_before: Option<Instant>,
 }
 
@@ -123,7 +126,13 @@ impl Rhythm {
         } else {
             None
         };
+        if matches!(action, Action::CreateNode(_, _)) {
+            self.burying = false;
+        }
         if let Some(longest) = longest {
+            if std::mem::replace(&mut self.burying, true) {
+                return Duration::ZERO;
+            }
             self.deaths = self.deaths.saturating_add(1);
             let pause = doubled(Duration::from_millis(500), self.deaths - 1, longest);
             return if self.deaths > 1 {
@@ -416,12 +425,18 @@ mod tests {
             node: NodeName::new("a"),
             detail: String::new(),
         };
-        let first = rhythm.acted(&delete("a"), &died, None, now);
-        assert_eq!(first, Duration::ZERO);
-        assert!(rhythm.pause_left(now).is_zero());
-        let pauses: Vec<u64> = ["b", "c", "d"]
-            .map(|n| rhythm.acted(&delete(n), &died, None, now).as_secs())
-            .into();
+        let create = Action::CreateNode(ShardIndex(0), None);
+        // Those that die together are buried together.
+        for node in ["a", "b", "c"] {
+            let pause = rhythm.acted(&delete(node), &died, None, now);
+            assert_eq!(pause, Duration::ZERO);
+            assert!(rhythm.pause_left(now).is_zero());
+        }
+        let mut dies_again = |node: &str| {
+            rhythm.acted(&create, &Why::Formed, None, now);
+            rhythm.acted(&delete(node), &died, None, now).as_secs()
+        };
+        let pauses: Vec<u64> = ["d", "e", "f"].map(&mut dies_again).into();
         assert_eq!(pauses, [1, 2, 4]);
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);
         rhythm.idled();

@@ -429,10 +429,18 @@ fn unhealthy(
     None
 }
 
-/// After a claim its owner tells every other node at once: gossip would take 2 to 3 seconds.
+/// After a claim its owner tells every other node that it knows at once: gossip would take 2 to 3 seconds.
 pub(super) fn nudges_after_claim(world: &World, primary: &NodeName) -> Vec<Nudge> {
+    let owner = world.nodes.get(primary).and_then(NodeFacts::view);
+    let knows = |node: &&NodeFacts| {
+        let row = owner
+            .zip(node.view())
+            .and_then(|(owner, view)| owner.member(&view.id));
+        row.is_some_and(|row| !row.flags.handshake)
+    };
     live(world)
         .filter(|node| node.name != *primary)
+        .filter(knows)
         .map(|node| Nudge {
             from: primary.clone(),
             to: node.name.clone(),

@@ -61,7 +61,9 @@ pub(super) fn one_action_a_tick(checker: &mut Checker, step: &Step) -> Verdict {
         lifecycle.ticks.remove(&(number, cluster.clone()));
         return Ok(());
     }
-    let Some((cluster, action)) = action(past, step) else {
+    // What was refused changed nothing, and is often tried again at once by the client itself.
+    let refused = written(step).is_some_and(|write| !write.outcome.took_effect());
+    let Some((cluster, action)) = action(past, step).filter(|_| !refused) else {
         return Ok(());
     };
     let (actions, last) = lifecycle.ticks.entry((number, cluster)).or_default();
@@ -163,7 +165,12 @@ fn let_go<'a>(past: &'a Past, step: &'a Step) -> Option<(&'a Write, &'a Process)
     past.scene.standing_cluster(&cluster_of(write))?;
     let before = write.before.as_deref()?;
     let pod = match (write.kind.as_str(), write.verb) {
-        ("Pod", Verb::Delete) => before.uid(),
+        // Of a node that is going already, be it by a hand, the pod goes with it.
+        ("Pod", Verb::Delete) => {
+            let node = past.scene.node_of(before.uid());
+            node.filter(|node| !node.deleting())?;
+            before.uid()
+        }
         ("ValkeyNode", Verb::Delete) => before.annotation(STAMP),
         ("ValkeyNode", Verb::Patch | Verb::Update) => {
             let after = write.after.as_deref();

@@ -257,7 +257,12 @@ pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> V
     let scene = &past.scene;
     let given = || format!("{} was given {wanted}", told.told());
     let mut count = None;
-    for node in scene.standing(&told.home) {
+    // Who was never met counts for itself alone.
+    let met = |id: &str| {
+        let mut others = scene.standing(&told.home).filter(|other| other.id != id);
+        others.any(|other| other.table.iter().any(|row| row.id == id))
+    };
+    for node in scene.standing(&told.home).filter(|node| met(&node.id)) {
         let claims = node.table.iter().filter(|row| row.slots.meets(&wanted));
         for row in claims {
             if scene
@@ -302,6 +307,8 @@ pub(super) fn commands_reach_their_own(checker: &mut Checker, step: &Step) -> Ve
     let looked = past.looked_at(step.by, &told.home);
     let admitted = |process: &Process| {
         past.scene.node_of(&process.pod).is_some()
+            // A hand took its node away: until its pod is gone it is a member, and has the data.
+            || past.scene.pod(&process.pod).is_some()
             || past
                 .stamped_at(&process.pod)
                 .is_some_and(|seen| seen >= looked)

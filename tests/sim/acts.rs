@@ -77,6 +77,7 @@ impl Stage {
             Edit::Apply => self.wish.exists = true,
             Edit::Delete => {
                 self.wish.exists = false;
+                world.ledger.close();
                 // There may be none.
                 let hand = &mut world.kube.hand(now);
                 hand.delete(Kind::ValkeyCluster, NAMESPACE, CLUSTER).ok();
@@ -384,9 +385,18 @@ fn take(world: &mut World, now: Millis, kept: Kept) {
         }
         Kept::Service | Kept::Node(_) => pick,
     };
-    if let Some(name) = picked(&names, pick) {
-        let deleted = world.kube.hand(now).delete(kind, NAMESPACE, name);
-        deleted.expect("it is there");
+    let Some(name) = picked(&names, pick) else {
+        return;
+    };
+    let deleted = world.kube.hand(now).delete(kind, NAMESPACE, name);
+    deleted.expect("it is there");
+    let pods = named(world, Kind::Pod).into_iter();
+    let hit: Vec<String> = pods
+        .filter(|(pod, _)| kind == Kind::ValkeyNode && pod == name)
+        .map(|(_, uid)| uid)
+        .collect();
+    if !hit.is_empty() {
+        world.record.fault(now, "F19", Hits::Pods(hit));
     }
 }
 

@@ -23,6 +23,15 @@ pub(crate) fn is_going(world: &World) -> bool {
     cluster.is_some_and(|cluster| !cluster["metadata"]["deletionTimestamp"].is_null())
 }
 
+/// Whether the cluster is being deleted, or is not there at all.
+pub(crate) fn is_given_up(world: &World) -> bool {
+    is_going(world)
+        || world
+            .kube
+            .get(Kind::ValkeyCluster, NAMESPACE, CLUSTER)
+            .is_none()
+}
+
 /// Whether the wish has come true; if not, what is missing.
 pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<(), String> {
     if !wish.exists {

@@ -17,6 +17,7 @@ mod end;
 mod forms;
 #[path = "kube/lib.rs"]
 mod kube;
+mod ledger;
 mod log;
 mod operators;
 mod pipes;

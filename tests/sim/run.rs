@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::acts::{Stage, furnish, offer};
@@ -15,6 +15,7 @@ use crate::end;
 use crate::kube::Kube;
 use crate::kube::client::{Gate, Moment};
 use crate::kube::faults::Effect;
+use crate::ledger;
 use crate::log::Log;
 use crate::operators::{Operators, Running};
 use crate::pipes::Pipes;
@@ -108,6 +109,7 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     let world = Shared::new(Mutex::new(world));
     let api = Gate::new(world.clone());
     tokio::spawn(api.clone().run());
+    tokio::spawn(clients(world.clone(), api.clone()));
     let mut operators = Operators {
         first: None,
         pipes: Pipes::start(&world, &api),
@@ -131,6 +133,21 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     play.heal(plan).await;
     play.settle(plan, options.calm).await;
     play.outcome(&log)
+}
+
+/// Writes all the time.
+async fn clients(world: Shared, api: Gate<World>) {
+    loop {
+        sleep(Duration::from_millis(ledger::BEAT)).await;
+        let world = &mut *take(&world);
+        let now = world.now();
+        if end::is_given_up(world) {
+            world.ledger.close();
+        } else {
+            world.ledger.write(&mut world.net, now);
+        }
+        api.nudge();
+    }
 }
 
 fn rules() -> Rules {
@@ -390,7 +407,7 @@ impl Play {
         self.wait_until(now + calm).await;
         let mut world = take(&self.world);
         let now = world.now();
-        let truth = truth::snapshot(&mut world);
+        let truth = truth::with_ledger(&mut world);
         if let Err(missing) = end::reached(&world, &truth, &self.stage.wish) {
             world
                 .record

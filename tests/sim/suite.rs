@@ -42,6 +42,8 @@ struct Failure {
 
 /// Runs all jobs, prints their sums, and fails with the first in order that does not hold.
 pub(crate) fn hold(suite: &str, jobs: &[Job]) {
+    // For who wants to know only whether anything fails: the first failure is enough, as it is.
+    let until_first = std::env::var_os("UNTIL_FIRST").is_some();
     let next = AtomicUsize::new(0);
     let sums = Mutex::new(Sums::default());
     let failures = Mutex::new(Vec::new());
@@ -54,6 +56,9 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
                     let Some(job) = jobs.get(index) else { return };
                     let outcome = run(&job.plan, &job.options);
                     if let Some((rule, story)) = broken(job, &outcome) {
+                        if until_first {
+                            next.store(jobs.len(), Ordering::Relaxed);
+                        }
                         let failure = Failure { index, rule, story };
                         failures
                             .lock()
@@ -72,6 +77,9 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
     failures.sort_by_key(|failure| failure.index);
     if let Some(failure) = failures.first() {
         let job = &jobs[failure.index];
+        if until_first {
+            panic!("{suite}, {}: {}: {}", job.name, failure.rule, failure.story);
+        }
         panic!(
             "{}\n{}",
             explained(suite, job, failure),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::checker::evidence::{
-    Actor, Command, Export, Life, Name, Object, Outcome, Process, Role, Row, Verb, Write,
+    Actor, Command, Cut, Export, Life, Name, Object, Outcome, Process, Role, Row, Verb, Write,
 };
 use crate::checker::slots::Slots;
 use crate::kube::api::AuditRecord;
@@ -88,7 +88,15 @@ pub(crate) fn command(world: &mut World, to: IpAddr, words: &[Vec<u8>]) -> Comma
     }
 }
 
-/// The whole truth of now.
+/// The whole truth of now, and what became of every acknowledged write.
+pub(crate) fn with_ledger(world: &mut World) -> Arc<Snapshot> {
+    let now = world.now();
+    let mut snapshot = Snapshot::clone(&snapshot(world));
+    snapshot.ledger = Some(world.ledger.read(&mut world.net, now));
+    Arc::new(snapshot)
+}
+
+/// The whole truth of now, the clients left out.
 pub(crate) fn snapshot(world: &mut World) -> Arc<Snapshot> {
     let now = world.now();
     let truth = world.net.truth(now);
@@ -131,9 +139,24 @@ pub(crate) fn snapshot(world: &mut World) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         objects: objects.collect(),
         processes: processes.collect(),
-        cuts: Vec::new(),
+        cuts: cuts(world),
         ledger: None,
     })
+}
+
+fn cuts(world: &World) -> Vec<Cut> {
+    let name = |peer: valkey::Peer| match peer {
+        valkey::Peer::Operator => "operator".to_owned(),
+        valkey::Peer::Client(number) => format!("client {number}"),
+        valkey::Peer::Pod(ip) => ip.to_string(),
+    };
+    let cuts = world.net.cuts().map(|path| Cut {
+        from: name(path.from),
+        to: name(path.to),
+        client: path.port == valkey::Port::Client,
+        bus: path.port == valkey::Port::Bus,
+    });
+    cuts.collect()
 }
 
 fn as_evidence(truth: ProcessTruth, home: Name, pod: String) -> Process {

@@ -13,6 +13,7 @@ use crate::kube::Kube;
 use crate::kube::api::Answer;
 use crate::kube::client::{self, Fate, Switch};
 use crate::kube::target::Call;
+use crate::ledger::Ledger;
 use crate::plan::Millis;
 use crate::pods::{Pods, Runtime};
 use crate::record::Record;
@@ -36,6 +37,7 @@ pub(crate) struct World {
     pub(crate) kube: Kube,
     pub(crate) pods: Pods,
     pub(crate) record: Record,
+    pub(crate) ledger: Ledger,
     lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
 }
 
@@ -48,6 +50,7 @@ impl World {
             kube,
             pods: Pods::default(),
             record,
+            ledger: Ledger::default(),
             lines: BTreeMap::new(),
         }
     }

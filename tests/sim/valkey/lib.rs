@@ -47,6 +47,11 @@ pub(crate) type Millis = u64;
 /// What the clock of every unshifted machine reads at the simulation's start, in milliseconds since 1970.
 pub(crate) const CLOCK_AT_START: i64 = 1_795_958_739_000;
 
+/// The slot that a key belongs to.
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    slots::of_key(key)
+}
+
 /// One run of one program. A program that is started again is another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessId(pub(crate) u32);
@@ -444,6 +449,11 @@ impl Net {
     pub(crate) fn heal(&mut self, now: Millis, path: Path) {
         self.advance(now);
         self.network.heal(Some(&path));
+    }
+
+    /// The paths on which packets vanish.
+    pub(crate) fn cuts(&self) -> impl Iterator<Item = &Path> {
+        self.network.cuts()
     }
 
     /// Every path is whole again.

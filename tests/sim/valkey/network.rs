@@ -343,6 +343,10 @@ impl Network {
         !self.cuts.is_empty() && self.cuts.contains(path)
     }
 
+    pub(super) fn cuts(&self) -> impl Iterator<Item = &Path> {
+        self.cuts.iter()
+    }
+
     pub(super) fn cut(&mut self, path: Path) {
         self.cuts.insert(path);
     }
