@@ -451,6 +451,8 @@ pub(super) fn nudges_after_claim(world: &World, primary: &NodeName) -> Vec<Nudge
 /// While nodes differ, those who know tell those who do not.
 pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
     let views = views(world);
+    // Only between members: a node that nobody knows is introduced by an action of its own.
+    let meshed = |view: &NodeView| view.members.len() > 1;
     if let Why::PrimaryUnknown { replica, primary } = why {
         return vec![Nudge {
             from: primary.clone(),
@@ -463,7 +465,7 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
         };
         let others = views
             .iter()
-            .filter(|(_, other)| other.member(&view.id).is_none());
+            .filter(|(_, other)| meshed(other) && other.member(&view.id).is_none());
         return others
             .map(|(other, _)| Nudge {
                 from: newcomer.clone(),
@@ -483,8 +485,6 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
     let pairs = views
         .iter()
         .flat_map(|teller| views.iter().map(move |other| (teller, other)));
-    // Only between members: a node that nobody knows is introduced by an action of its own.
-    let meshed = |view: &NodeView| view.members.len() > 1;
     pairs
         .filter(|((teller, view), (other, other_view))| {
             let members = meshed(view) && meshed(other_view);

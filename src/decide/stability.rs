@@ -223,20 +223,24 @@ fn given_to_the_smallest(topology: &Topology<'_>, orphaned: SlotSet) -> Verdict 
 }
 
 fn adopt(topology: &Topology<'_>, primary: Answer<'_>, slots: SlotSet) -> Verdict {
-    let owned = topology.owned.count();
+    if let Some(why) = disagreement(topology, topology.owned.count()) {
+        return Verdict::Hold(why);
+    }
+    let why = Why::SlotsOrphaned(primary.node.shard());
+    let primary = primary.node.name.clone();
+    Verdict::Take(Action::AdoptSlots { primary, slots }, why)
+}
+
+/// Whether any member tells another count of assigned slots.
+fn disagreement(topology: &Topology<'_>, count: u32) -> Option<Why> {
     let members = topology.answers.iter().filter(|answer| {
         let joining = answer.node.spec.lifecycle == Lifecycle::Joining;
         // A newcomer that was never met knows nothing yet.
         !(answer.node.is_departing() || joining && answer.view.members.len() == 1)
     });
-    let told = || members.clone().map(|answer| answer.view.slots_assigned);
-    let (least, most) = (told().min().unwrap_or(0), told().max().unwrap_or(0));
-    if told().any(|count| count != owned) {
-        return Verdict::Hold(Why::SlotsDisagree { least, most });
-    }
-    let why = Why::SlotsOrphaned(primary.node.shard());
-    let primary = primary.node.name.clone();
-    Verdict::Take(Action::AdoptSlots { primary, slots }, why)
+    let told: Vec<u32> = members.map(|answer| answer.view.slots_assigned).collect();
+    let (least, most) = (told.iter().min().copied()?, told.iter().max().copied()?);
+    (least != count || most != count).then_some(Why::SlotsDisagree { least, most })
 }
 
 /// A fresh primary's claims must win against those of whoever had the slots before, should he return.
@@ -251,13 +255,8 @@ fn epoch_kept(topology: &Topology<'_>, answer: Answer<'_>) -> Verdict {
     if view.my_epoch < greatest || view.my_epoch == 0 {
         return Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name));
     }
-    let told = topology
-        .answers
-        .iter()
-        .map(|answer| answer.view.slots_assigned);
-    let (least, most) = (told.clone().min().unwrap_or(0), told.max().unwrap_or(0));
-    if least != SLOT_COUNT {
-        return Verdict::Hold(Why::SlotsDisagree { least, most });
+    if let Some(why) = disagreement(topology, SLOT_COUNT) {
+        return Verdict::Hold(why);
     }
     if view.cluster_ok {
         join::counted(node)

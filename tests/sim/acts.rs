@@ -11,6 +11,7 @@ use crate::kube::faults::{Effect, Match, Rule, Trouble, Verb};
 use crate::kube::hosts::Processes;
 use crate::kube::kinds::Kind;
 use crate::plan::{Edit, Fault, Kept, Millis, Part, Refusal, Watched};
+use crate::truth;
 use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
 use crate::wish::{CLUSTER, IMAGE, NAMESPACE, Wish};
 use crate::world::World;
@@ -143,6 +144,7 @@ impl Stage {
     pub(crate) fn fault(&mut self, world: &mut World, fault: Fault) {
         let now = world.now();
         world.record.note(now, &format!("fault {fault:?}"));
+        let truth = truth::snapshot(world);
         let hits = match fault {
             // These are done to operators, not to the world.
             Fault::Kill { .. } | Fault::KillAtWrite { .. } | Fault::Second { .. } => Hits::Operator,
@@ -222,7 +224,7 @@ impl Stage {
             | Fault::SilentKubelet { .. }
             | Fault::PowerCut => self.harm(world, now, fault),
         };
-        world.record.fault(now, fault.id(), hits);
+        world.record.fault(now, fault.id(), hits, truth);
     }
 
     /// Faults of pods and machines.
@@ -388,6 +390,7 @@ fn take(world: &mut World, now: Millis, kept: Kept) {
     let Some(name) = picked(&names, pick) else {
         return;
     };
+    let truth = truth::snapshot(world);
     let deleted = world.kube.hand(now).delete(kind, NAMESPACE, name);
     deleted.expect("it is there");
     let pods = named(world, Kind::Pod).into_iter();
@@ -396,7 +399,7 @@ fn take(world: &mut World, now: Millis, kept: Kept) {
         .map(|(_, uid)| uid)
         .collect();
     if !hit.is_empty() {
-        world.record.fault(now, "F19", Hits::Pods(hit));
+        world.record.fault(now, "F19", Hits::Pods(hit), truth);
     }
 }
 

@@ -1,13 +1,79 @@
-//! Which actions, reasons and errors of the operator came up in any run.
-//! Never satisfied by silence: what is not reached must be excused by name.
+//! Which actions, reasons and errors of the operator came up in the swarm.
+//! Never satisfied by silence: what is not reached is excused by name, and an excuse that is not needed
+//! any more fails too.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
-static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// Fewer runs than these cannot be expected to reach everything.
+const RUNS_MIN: u64 = 4_000;
 
-/// These came up.
-pub(crate) fn add(seen: &BTreeSet<String>) {
-    let mut all = SEEN.lock().expect("no panic with it in hand");
-    all.extend(seen.iter().cloned());
+/// The closed lists, by the word that the log has for them, their file and their name.
+const LISTS: &[(&str, &str, &str)] = &[
+    (
+        "action",
+        include_str!("../../src/model/decision.rs"),
+        "Action",
+    ),
+    ("why", include_str!("../../src/model/why.rs"), "Why"),
+    ("error", include_str!("../../src/act.rs"), "Error"),
+    ("error", include_str!("../../src/observe.rs"), "Error"),
+    ("error", include_str!("../../src/valkey/client.rs"), "Error"),
+];
+
+/// What no run of the swarm reaches, and why.
+const EXCUSED: &[(&str, &str)] = &[];
+
+/// Says what was reached, and fails for what was not.
+pub(crate) fn report(seen: &BTreeSet<String>, runs: u64) {
+    let all: BTreeSet<String> = LISTS
+        .iter()
+        .flat_map(|(word, text, list)| {
+            let variants = variants(text, list);
+            variants
+                .into_iter()
+                .map(move |variant| format!("{word} {variant}"))
+        })
+        .collect();
+    assert!(
+        all.len() > 60,
+        "the lists are not found where they should be"
+    );
+    let excused: BTreeSet<String> = EXCUSED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let missing: Vec<&String> = all
+        .difference(seen)
+        .filter(|name| !excused.contains(*name))
+        .collect();
+    let needless: Vec<&String> = excused.intersection(seen).collect();
+    println!(
+        "swarm: {} of {} actions, reasons and errors came up, {} are excused; not reached: {missing:?}",
+        all.intersection(seen).count(),
+        all.len(),
+        excused.len()
+    );
+    if runs >= RUNS_MIN {
+        assert!(missing.is_empty(), "never reached: {missing:?}");
+        assert!(needless.is_empty(), "excused and reached: {needless:?}");
+    }
+}
+
+/// The names of an enum's variants, as rustfmt writes them.
+fn variants(text: &str, list: &str) -> BTreeSet<String> {
+    let head = format!("pub enum {list} {{");
+    let body = text.lines().skip_while(|line| *line != head).skip(1);
+    let lines = body.take_while(|line| *line != "}");
+    lines
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()))
+        .map(|line| {
+            let name = line.split(|character: char| !character.is_alphanumeric());
+            name.into_iter().next().unwrap_or_default().to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn lists_are_read_as_they_are_written() {
+    let text = "x\npub enum List {\n    /// One.\n    One,\n    Two(u8),\n    Three {\n        Four: u8,\n    },\n}\n    Five,\n";
+    let names: Vec<String> = variants(text, "List").into_iter().collect();
+    assert_eq!(names, ["One", "Three", "Two"]);
 }

@@ -113,13 +113,13 @@ impl Record {
     }
 
     /// A fault was injected.
-    pub(crate) fn fault(&mut self, at: Millis, id: &'static str, hits: Hits) {
+    pub(crate) fn fault(&mut self, at: Millis, id: &'static str, hits: Hits, truth: Arc<Snapshot>) {
         *self.faults.entry(id).or_default() += 1;
         let fault = Fault {
             id: id.to_owned(),
             hits,
         };
-        self.step(at, Actor::Saboteur, What::Fault(fault), None);
+        self.step(at, Actor::Saboteur, What::Fault(fault), Some(truth));
     }
 
     /// So much longer may what must come about take.

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::coverage;
 use crate::plan::{Cut, Plan, Replay};
 use crate::run::{Options, Outcome, run};
 use crate::shrink::shrink;
@@ -41,7 +40,9 @@ struct Failure {
 }
 
 /// Runs all jobs, prints their sums, and fails with the first in order that does not hold.
-pub(crate) fn hold(suite: &str, jobs: &[Job]) {
+///
+/// Returns what came up in them.
+pub(crate) fn hold(suite: &str, jobs: &[Job]) -> BTreeSet<String> {
     // For who wants to know only whether anything fails: the first failure is enough, as it is.
     let until_first = std::env::var_os("UNTIL_FIRST").is_some();
     let next = AtomicUsize::new(0);
@@ -72,7 +73,6 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
     });
     let sums = sums.into_inner().expect("every thread has ended well");
     println!("{suite}: {}", told(&sums));
-    coverage::add(&sums.seen);
     let mut failures = failures.into_inner().expect("every thread has ended well");
     failures.sort_by_key(|failure| failure.index);
     if let Some(failure) = failures.first() {
@@ -86,6 +86,7 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) {
             counted(jobs, &failures)
         );
     }
+    sums.seen
 }
 
 /// The rule that a run breaks, and how.

@@ -1,6 +1,7 @@
 //! Sim-A: random shapes, edits and faults; then all is healed, and the wish has to come true.
 //! Never a run that cannot be had again: what fails names its seed and the smallest cut of it.
 
+use crate::coverage;
 use crate::plan::{Plan, Replay};
 use crate::run::{Options, run};
 use crate::suite::{Job, count, hold};
@@ -22,7 +23,8 @@ fn every_seed_holds() {
     let first = count("FROM", 0) as u64;
     let seeds = count("SEEDS", SEEDS) as u64;
     let jobs: Vec<Job> = (first..first + seeds).map(job).collect();
-    hold("swarm", &jobs);
+    let seen = hold("swarm", &jobs);
+    coverage::report(&seen, seeds);
 }
 
 #[test]
