@@ -29,7 +29,10 @@ const PERSON_MAX: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(10);
 /// After the first error.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// After an error that repeats, and between nodes that die one after the other.
+/// After an error that repeats: whatever it was, its end is seen soon, and a thousand clusters are no
+/// load at this pace.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// After a bug, and between nodes that die one after the other.
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 /// How long a watch may take to show a node of ours before it is looked for at its source.
 const UNSEEN_MAX: Duration = Duration::from_secs(1);
@@ -232,7 +235,7 @@ impl Rhythm {
         if in_terminating_namespace(error) {
             return self.hold_back(BACK_OFF_MAX, now);
         }
-        let pause = doubled(RETRY_MIN, self.failures - 1, BACK_OFF_MAX);
+        let pause = doubled(RETRY_MIN, self.failures - 1, RETRY_MAX);
         if is_conflict(error) && self.failures == 1 {
             return Duration::ZERO;
         }
@@ -289,6 +292,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NoSnapshot
         | Why::ShardShort { .. }
         | Why::ShardOver { .. }
+        | Why::NeverSynced(_)
         | Why::NodeDied { .. }
         | Why::Silent { .. }
         | Why::NotMet { .. }

@@ -279,8 +279,12 @@ pub(super) fn stale_members(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
+/// What a replica tells before its first sync is over.
+const OFFSET_NEVER_SYNCED: u64 = 1;
+
 /// A dead primary with a replica is not forgotten: its peers would no longer know whose place the
-/// replica asks for, and never vote. Where no vote can be won the replica takes its place.
+/// replica asks for, and never vote. Where no vote can be won the replica takes its place. One that
+/// never finished its first sync does not stand for election and has nothing to take over with.
 fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Member]) -> Verdict {
     let replicates = |view: &NodeView| {
         view.member(&view.id)
@@ -290,6 +294,11 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
     if let Some((replica, view)) = replicas.max_by_key(|(_, view)| offset(view))
         && rows.iter().any(|row| !row.slots.is_empty())
     {
+        if offset(view) <= OFFSET_NEVER_SYNCED {
+            let replica = replica.name.clone();
+            let why = Why::NeverSynced(replica.clone());
+            return Verdict::Take(Action::DeleteNode(replica), why);
+        }
         let (dead, replica) = (id.clone(), replica.name.clone());
         let voters = views
             .iter()

@@ -192,18 +192,17 @@ fn shards_without_owner(scene: Scene<'_>) -> Vec<ShardIndex> {
     let building = |node: &NodeFacts| {
         node.join == Some(JoinType::Shard) && node.spec.lifecycle == Lifecycle::Joining
     };
-    let owners = shards
+    let is_building = |shard: &Shard<'_>| shard.nodes.iter().any(|node| building(node));
+    let provided = shards
         .values()
-        .filter(|shard| !shard.slots.is_empty())
+        .filter(|shard| !shard.slots.is_empty() || is_building(shard))
         .count();
     let missing = usize::try_from(scene.desired.shape.shards)
         .unwrap_or(usize::MAX)
-        .saturating_sub(owners);
-    let lost = shards.values().filter(|shard| {
-        shard.slots.is_empty()
-            && !shard.is_leaving()
-            && !shard.nodes.iter().any(|node| building(node))
-    });
+        .saturating_sub(provided);
+    let lost = shards
+        .values()
+        .filter(|shard| shard.slots.is_empty() && !shard.is_leaving() && !is_building(shard));
     let lost = lost.map(|shard| shard.index);
     let unused = (0..u32::MAX)
         .map(ShardIndex)
@@ -212,7 +211,12 @@ fn shards_without_owner(scene: Scene<'_>) -> Vec<ShardIndex> {
 }
 
 fn given_to_the_smallest(topology: &Topology<'_>, orphaned: SlotSet) -> Verdict {
-    let primaries = topology.shards.values().filter_map(|shard| {
+    // A shard that is still being built may not even be known to the others.
+    let owners = topology
+        .shards
+        .values()
+        .filter(|shard| !shard.slots.is_empty());
+    let primaries = owners.filter_map(|shard| {
         let primary = shard.answering_primary()?;
         Some((shard.slots.count(), shard.index, primary))
     });

@@ -42,7 +42,7 @@ const TICK_MAX: Millis = 5_000;
 /// Tries of one refused action at one pace.
 const TRIES_MAX: u32 = 5;
 /// A pace as slow as this need not get slower.
-const SLOW: Millis = 25_000;
+const SLOW: Millis = 10_000;
 /// By how much slower, in hundredths, one cluster may be beside a stuck one.
 const BESIDE_PERCENT: Millis = 120;
 /// Faults that hold up requests to the API server, or everything.
@@ -554,6 +554,13 @@ pub(super) fn refusals_slow_it_down(checker: &mut Checker, step: &Step) -> Verdi
         | What::Look => return Ok(()),
     };
     let key = format!("{number} {what}");
+    // A client of its own accord asks an overloaded server again, ever more slowly.
+    let overloaded = ["429", "503", "504"];
+    if let Outcome::Refused(words) = outcome
+        && overloaded.iter().any(|code| words.starts_with(code))
+    {
+        return Ok(());
+    }
     if *outcome == Outcome::Done {
         liveness.refused.remove(&key);
         return Ok(());

@@ -28,6 +28,8 @@ use crate::world::{Shared, World, take};
 
 /// How long an event that was lost may be missed: the operator lists every kind anew so often.
 const RELIST: Millis = 600_000;
+/// The longest pause of an operator after errors, and of its watches, one after the other.
+const PAUSES: Millis = 20_000;
 /// How often it is looked whether the goal is reached.
 const LOOK: Millis = 1_000;
 /// An operator that did nothing for as long has nothing to do.
@@ -153,6 +155,8 @@ async fn clients(world: Shared, api: Gate<World>) {
 fn rules() -> Rules {
     Rules {
         batches: 20,
+        // The longest lag of a watch that the plans have, and what it takes to catch up.
+        cache_lag: 25_000,
         ..Rules::default()
     }
 }
@@ -369,11 +373,7 @@ impl Play {
     /// Waits for the goal, and that nothing happens after it.
     async fn settle(&mut self, plan: &Plan, calm: Millis) {
         let begun = take(&self.world).now();
-        // An event that was lost is made up for by the next list.
-        let lost = self
-            .loses_events(plan)
-            .then_some(RELIST)
-            .unwrap_or_default();
+        let lost = self.grace(plan);
         take(&self.world).record.allow(lost);
         let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
         loop {
@@ -419,12 +419,17 @@ impl Play {
         world.record.finish(now);
     }
 
-    fn loses_events(&self, plan: &Plan) -> bool {
-        let planned = plan
-            .acts
-            .iter()
-            .any(|(_, act)| matches!(act, Act::Fault(Fault::Lose { .. })));
-        planned || self.lossy
+    /// How much longer things may take after what was done to the API server: an event that was lost is
+    /// made up for by the next list, one that is late comes late, and a pause after an error is sat out.
+    fn grace(&self, plan: &Plan) -> Millis {
+        let of = |(_, act): &(Millis, Act)| match act {
+            Act::Fault(Fault::Lose { .. }) => RELIST,
+            Act::Fault(Fault::Lag { by, .. }) => by + PAUSES,
+            Act::Fault(fault) if matches!(fault.id(), "F10" | "F11" | "F12") => PAUSES,
+            Act::Fault(_) | Act::Edit(_) => 0,
+        };
+        let longest = plan.acts.iter().map(of).max().unwrap_or(0);
+        if self.lossy { RELIST } else { longest }
     }
 
     fn outcome(&mut self, log: &Log) -> Outcome {
