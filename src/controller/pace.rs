@@ -292,7 +292,6 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NoSnapshot
         | Why::ShardShort { .. }
         | Why::ShardOver { .. }
-        | Why::NeverSynced(_)
         | Why::NodeDied { .. }
         | Why::Silent { .. }
         | Why::NotMet { .. }

@@ -52,8 +52,6 @@ pub enum Why {
         /// How many it should have.
         want: u32,
     },
-    /// A replica whose primary died before it had any of its data.
-    NeverSynced(NodeName),
     /// A node's pod ended or vanished before the cluster was formed.
     NodeDied {
         /// Which.
@@ -314,12 +312,6 @@ impl fmt::Display for Why {
             }
             Self::ShardOver { shard, have, want } => {
                 write!(f, "shard {shard} has {have} nodes, {want} are asked for")
-            }
-            Self::NeverSynced(node) => {
-                write!(
-                    f,
-                    "the primary of {node} died before its first sync was over"
-                )
             }
             Self::NodeDied { node, detail } => {
                 write!(
