@@ -26,6 +26,7 @@ const HARMLESS: &[&str] = &[
     "auth",
     "client|setinfo",
     "client|setname",
+    "cluster|getslotmigrations",
     "cluster|info",
     "cluster|myid",
     "cluster|nodes",

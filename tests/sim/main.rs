@@ -1,5 +1,18 @@
 //! The simulator: the whole operator over a fake Kubernetes and fake Valkey processes, in virtual time.
 //! Never reads a real clock, opens a socket or draws a number that does not come from the seed.
+//!
+//! ```text
+//! swarm crash stale regressions forms     the suites; suite.rs runs many runs, shrink.rs cuts one down
+//! plan.rs ─► run.rs ─► acts.rs            what a seed stands for; one run; every edit and fault, once each
+//!              │
+//!   operators.rs (the real operator) ─► kube/client.rs ─► kube/    the Kubernetes that misbehaves
+//!              │                    └─► pipes.rs ───────► valkey/  Valkey processes, held to real ones
+//!              │                        world.rs, pods.rs          by the talks of tests/valkey
+//!   ledger.rs: clients    log.rs: what it says    truth.rs ─► record.rs ─► ../checker: S1-S24, L1-L11
+//! ```
+//!
+//! A new fault is a variant of `plan::Fault`, its lines in `acts.rs`, and a chance in `Plan::draw`. A new
+//! rule is a function of the checker. What fails prints its story and `make sim RUN=...`.
 
 #![expect(
     clippy::expect_used,
@@ -24,6 +37,7 @@ mod pipes;
 mod plan;
 mod pods;
 mod record;
+mod regressions;
 mod run;
 mod shrink;
 mod stale;

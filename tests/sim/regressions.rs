@@ -1,0 +1,111 @@
+//! Runs that once broke a rule, each by the name of what it showed.
+//! Never drawn from a seed: they stay what they are when the swarm learns to do more.
+
+use crate::plan::{Act, Edit, Fault, Millis, Plan, Shape, Watched};
+use crate::run::{Options, run};
+
+fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) {
+    let (shards, replicas) = shape;
+    let last = acts.last().map_or(0, |(at, _)| *at);
+    let plan = Plan {
+        seed: 1,
+        hosts: 3,
+        shape: Shape { shards, replicas },
+        acts: acts.to_vec(),
+        healed: last + 10_000,
+    };
+    let options = Options {
+        story: true,
+        ..Options::default()
+    };
+    let outcome = run(&plan, &options);
+    if let Some(violation) = outcome.violation {
+        panic!("{}\n{violation}", outcome.story.join("\n"));
+    }
+}
+
+const fn edit(at: Millis, edit: Edit) -> (Millis, Act) {
+    (at, Act::Edit(edit))
+}
+
+const fn fault(at: Millis, fault: Fault) -> (Millis, Act) {
+    (at, Act::Fault(fault))
+}
+
+/// A request that is never answered held its cluster for as long as the connection lived: for ever, where
+/// nobody closed it. Each has a deadline now.
+#[test]
+fn a_request_that_nobody_answers_holds_nobody_up() {
+    let silence = Fault::Silence {
+        lasts: 2_000,
+        lost: true,
+    };
+    holds((1, 1), &[fault(0, silence), edit(1_000, Edit::Apply)]);
+}
+
+/// The store lacked a node whose event was lost, and had the one made after it: that was taken for all
+/// there is, and the lost one was made again.
+#[test]
+fn a_lost_event_makes_no_second_node() {
+    let lose = Fault::Lose {
+        kind: Watched::Node,
+    };
+    holds((3, 0), &[fault(0, lose), edit(10, Edit::Apply)]);
+}
+
+/// Two operators at once made a node too many, and the cluster was called Active with it.
+#[test]
+fn a_node_too_many_goes_before_the_cluster_is_active() {
+    let second = Fault::Second { lasts: 20_000 };
+    holds((3, 1), &[fault(0, second), edit(300, Edit::Apply)]);
+}
+
+/// Nodes that had died together were buried one by one, with a pause that doubled in between.
+#[test]
+fn what_dies_together_is_buried_together() {
+    holds(
+        (3, 2),
+        &[edit(0, Edit::Apply), fault(6_000, Fault::PowerCut)],
+    );
+}
+
+/// A primary died before its replica had any of its data: no election could be won, and none was waited
+/// for in vain but this.
+#[test]
+fn a_replica_without_data_is_no_heir() {
+    let slow = Fault::SlowSync {
+        by: 20_000,
+        lasts: 30_000,
+    };
+    let kill = Fault::KillProcess {
+        pick: 0,
+        orderly: false,
+    };
+    holds(
+        (3, 1),
+        &[edit(0, Edit::Apply), fault(4_500, slow), fault(6_500, kill)],
+    );
+}
+
+/// A shard that scale-out was still building, and that nobody had met, was given slots of a shard that was
+/// lost meanwhile, and waited for to agree with the others.
+#[test]
+fn a_shard_that_is_being_built_gets_no_orphaned_slots() {
+    let shape = Shape {
+        shards: 6,
+        replicas: 0,
+    };
+    let kill = Fault::KillProcess {
+        pick: 1,
+        orderly: true,
+    };
+    holds(
+        (5, 0),
+        &[
+            edit(0, Edit::Apply),
+            edit(20_000, Edit::Reshape(shape)),
+            edit(20_300, Edit::Pause),
+            fault(32_000, kill),
+        ],
+    );
+}
