@@ -43,6 +43,7 @@ const COMMON: &[Rung] = &[
 const CREATING: &[Rung] = &[
     Rung::new("snapshot", bootstrap::snapshot),
     Rung::new("dead nodes", bootstrap::dead_nodes),
+    Rung::new("mistaken nodes", bootstrap::mistaken_nodes),
     Rung::new("surplus nodes", bootstrap::surplus_nodes),
     Rung::new("missing nodes", bootstrap::missing_nodes),
     Rung::new("pods running", bootstrap::pods_running),

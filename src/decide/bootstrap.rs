@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decide::ladder::Scene;
+use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Nudge, Verdict};
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
@@ -106,6 +107,27 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
         );
     }
     Verdict::Pass
+}
+
+/// A node whose pod never ran, and that would be made otherwise by now: a mistake that was put right is
+/// not waited for.
+pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
+    let outdated = Outdated::by(scene.desired);
+    let never_ran = |node: &&NodeFacts| match &node.pod {
+        PodSighting::Present(pod) => pod.phase == PodPhase::Pending,
+        PodSighting::Absent => node.stamp.is_none(),
+        PodSighting::Foreign => false,
+    };
+    let mut mistaken = live(scene.world)
+        .filter(never_ran)
+        .filter(|node| outdated.is(node));
+    match mistaken.next() {
+        Some(node) => {
+            let name = node.name.clone();
+            Verdict::Take(Action::DeleteNode(name.clone()), Why::JoinOutdated(name))
+        }
+        None => Verdict::Pass,
+    }
 }
 
 /// A node too many, as two operators at once may make one, goes before it is taken into anything.

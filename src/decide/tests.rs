@@ -157,13 +157,19 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         spec: ValkeyNodeSpec {
             shard_index: words[1].strip_prefix('s').unwrap().parse().unwrap(),
             lifecycle: Lifecycle::Joining,
+            image: if has("mistaken") {
+                "misspelt"
+            } else {
+                "valkey:9"
+            }
+            .into(),
             ..ValkeyNodeSpec::default()
         },
         deleting: has("deleting"),
         finalizer: true,
         stamp: (!has("new") && !has("unstamped")).then_some(uid),
         join: None,
-        settings_digest: None,
+        settings_digest: Some(resolved().settings_digest()),
         config_map: Keeping::Ours(()),
         pod: if has("new") || has("vanished") {
             PodSighting::Absent
@@ -309,6 +315,18 @@ fn a_new_cluster_is_made_ours_then_captured() {
             "take Snapshot: every node is gone and all data with them: the cluster starts empty"
         ],
     );
+}
+
+#[test]
+fn a_mistake_that_was_put_right_is_not_waited_for() {
+    check(
+        "target 1x1 | a s0 | b s0 unpullable mistaken",
+        expect!["take DeleteNode(b): b was still joining when what it is made of changed"],
+    );
+    // One that runs is a member, or will be.
+    check("target 1x1 | a s0 | b s0 mistaken", expect![[r#"
+        take AssignSlots { primary: a, range: SlotRange { start: 0, end: 16383 } }: shard 0 has slots without an owner
+        nudge a -> b"#]]);
 }
 
 #[test]

@@ -529,7 +529,7 @@ pub(super) fn refusals_slow_it_down(checker: &mut Checker, step: &Step) -> Verdi
         What::Write(write) => {
             // Names of nodes are drawn anew at each try.
             let name = match (write.kind.as_str(), write.verb) {
-                ("ValkeyNode", Verb::Create) => cluster_of(write),
+                ("ValkeyNode", Verb::Create) => Name::new(&write.name.namespace, "any"),
                 _ => write.name.clone(),
             };
             (

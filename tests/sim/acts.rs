@@ -65,9 +65,9 @@ impl Stage {
     }
 
     fn until(&mut self, at: Millis, repair: Repair) {
-        let number = self.repairs.len();
-        let free = (number..).find(|number| !self.repairs.contains_key(&(at, *number)));
-        self.repairs.insert((at, free.unwrap_or(number)), repair);
+        let at_once = self.repairs.range((at, 0)..=(at, usize::MAX));
+        let number = at_once.last().map_or(0, |((_, number), _)| number + 1);
+        self.repairs.insert((at, number), repair);
     }
 
     /// A person does something.
@@ -141,6 +141,7 @@ impl Stage {
     }
 
     /// Breaks something.
+    #[expect(clippy::too_many_lines, reason = "one arm a fault")]
     pub(crate) fn fault(&mut self, world: &mut World, fault: Fault) {
         let now = world.now();
         world.record.note(now, &format!("fault {fault:?}"));
@@ -246,10 +247,10 @@ impl Stage {
             }
             Fault::KillProcess { pick, orderly } => {
                 let signal = if orderly { Signal::Term } else { Signal::Kill };
-                self.signal(world, pick, signal).0
+                signal_one(world, pick, signal).0
             }
             Fault::Hang { pick, lasts } => {
-                let (hits, process) = self.signal(world, pick, Signal::Stop);
+                let (hits, process) = signal_one(world, pick, Signal::Stop);
                 if let Some(process) = process {
                     self.until(now + lasts, Repair::Wake(process));
                 }
@@ -296,16 +297,6 @@ impl Stage {
         }
     }
 
-    fn signal(&self, world: &mut World, pick: u8, signal: Signal) -> (Hits, Option<ProcessId>) {
-        let all = alive(world);
-        let Some((process, uid)) = picked(&all, pick) else {
-            return (Hits::Pods(Vec::new()), None);
-        };
-        let now = world.now();
-        world.net.signal(now, *process, signal);
-        (Hits::Pods(vec![uid.clone()]), Some(*process))
-    }
-
     fn lose_host(
         &mut self,
         world: &mut World,
@@ -329,6 +320,16 @@ impl Stage {
         }
         self.until(until, Repair::Heal(paths));
     }
+}
+
+fn signal_one(world: &mut World, pick: u8, signal: Signal) -> (Hits, Option<ProcessId>) {
+    let all = alive(world);
+    let Some((process, uid)) = picked(&all, pick) else {
+        return (Hits::Pods(Vec::new()), None);
+    };
+    let now = world.now();
+    world.net.signal(now, *process, signal);
+    (Hits::Pods(vec![uid.clone()]), Some(*process))
 }
 
 fn mend(world: &mut World, now: Millis, repair: Repair) {

@@ -7,6 +7,7 @@ use crate::run::{Options, run};
 use crate::suite::{Job, hold};
 
 /// What is tried, by name.
+#[expect(clippy::too_many_lines, reason = "one entry a workflow")]
 pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
     let edits = |shape: (u32, u32), acts: &[(Millis, Edit)]| {
         let (shards, replicas) = shape;

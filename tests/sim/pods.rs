@@ -145,8 +145,8 @@ fn configuration(command: &[String], files: &Files) -> String {
     }
     for word in words {
         match word.strip_prefix("--") {
-            Some(directive) => conf.push_str(&format!("\n{directive}")),
-            None => conf.push_str(&format!(" {word}")),
+            Some(directive) => conf.extend(["\n", directive]),
+            None => conf.extend([" ", word]),
         }
     }
     conf.push('\n');

@@ -102,7 +102,7 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
 }
 
 async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
-    let record = Record::new(rules(), log.clone(), options.story);
+    let record = Record::new(rules(plan), log.clone(), options.story);
     let mut world = World::new(Net::new(plan.seed), Kube::new(plan.seed), record);
     furnish(&mut world, plan.hosts);
     for rule in &options.trouble {
@@ -152,11 +152,15 @@ async fn clients(world: Shared, api: Gate<World>) {
     }
 }
 
-fn rules() -> Rules {
+fn rules(plan: &Plan) -> Rules {
+    let lossy = plan
+        .acts
+        .iter()
+        .any(|(_, act)| matches!(act, Act::Fault(Fault::Lose { .. })));
     Rules {
         batches: 20,
         // The longest lag of a watch that the plans have, and what it takes to catch up.
-        cache_lag: 25_000,
+        cache_lag: if lossy { RELIST } else { 25_000 },
         ..Rules::default()
     }
 }

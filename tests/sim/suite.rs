@@ -77,9 +77,11 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) -> BTreeSet<String> {
     failures.sort_by_key(|failure| failure.index);
     if let Some(failure) = failures.first() {
         let job = &jobs[failure.index];
-        if until_first {
-            panic!("{suite}, {}: {}: {}", job.name, failure.rule, failure.story);
-        }
+        assert!(
+            !until_first,
+            "{suite}, {}: {}: {}",
+            job.name, failure.rule, failure.story
+        );
         panic!(
             "{}\n{}",
             explained(suite, job, failure),

@@ -75,11 +75,11 @@ impl World {
     }
 
     /// Records what was written to the API since the last look.
-    fn note_writes(&mut self, truth: Option<Arc<truth::Snapshot>>) {
+    fn note_writes(&mut self, truth: Option<&Arc<truth::Snapshot>>) {
         for record in self.kube.api.drain_audit() {
             let by = truth::actor(record.caller);
             let truth = match by {
-                Actor::Operator(_) => truth.clone(),
+                Actor::Operator(_) => truth.cloned(),
                 Actor::Saboteur | Actor::User | Actor::Machinery => None,
             };
             self.record
@@ -193,7 +193,7 @@ impl client::World for World {
     fn request(&mut self, now: Millis, call: &Call) -> Answer {
         let truth = call.writes().then(|| truth::snapshot(self));
         let answer = self.kube.request(now, call);
-        self.note_writes(truth);
+        self.note_writes(truth.as_ref());
         answer
     }
 }

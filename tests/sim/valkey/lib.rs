@@ -6,6 +6,8 @@
 //! answered at once (a stopped process, a cut path, a paused write, WAIT) is `Answer::Later`: its answer
 //! comes, or never comes, by `Net::take_answers`.
 
+#![allow(dead_code, reason = "the talks need less of it than the simulator")]
+
 mod acl;
 mod bus;
 mod client;
