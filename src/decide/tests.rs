@@ -324,9 +324,12 @@ fn a_mistake_that_was_put_right_is_not_waited_for() {
         expect!["take DeleteNode(b): b was still joining when what it is made of changed"],
     );
     // One that runs is a member, or will be.
-    check("target 1x1 | a s0 | b s0 mistaken", expect![[r#"
+    check(
+        "target 1x1 | a s0 | b s0 mistaken",
+        expect![[r#"
         take AssignSlots { primary: a, range: SlotRange { start: 0, end: 16383 } }: shard 0 has slots without an owner
-        nudge a -> b"#]]);
+        nudge a -> b"#]],
+    );
 }
 
 #[test]

@@ -356,13 +356,18 @@ impl Play {
                 self.stage.start_over(&mut world);
             }
         }
+        let grace = self.grace(plan);
+        take(&self.world).record.allow(grace);
         // A cluster that is still going is asked for again once it is gone.
-        for _ in 0..60 {
-            let there = end::is_going(&take(&self.world));
-            if !self.stage.wish.exists || !there {
+        let last = take(&self.world).now() + 60 * LOOK + grace;
+        loop {
+            let (now, going) = {
+                let world = take(&self.world);
+                (world.now(), end::is_going(&world))
+            };
+            if !self.stage.wish.exists || !going || now > last {
                 break;
             }
-            let now = take(&self.world).now();
             self.wait_until(now + LOOK).await;
         }
         let mut world = take(&self.world);
@@ -378,7 +383,6 @@ impl Play {
     async fn settle(&mut self, plan: &Plan, calm: Millis) {
         let begun = take(&self.world).now();
         let lost = self.grace(plan);
-        take(&self.world).record.allow(lost);
         let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
         loop {
             {
