@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::chains::Leaf;
 use crate::checker::evidence::{Actor, Hits, What};
 use crate::kube::faults::{Effect, Match, Rule, Trouble, Verb};
 use crate::kube::hosts::Processes;
@@ -95,6 +96,14 @@ impl Stage {
             Edit::Pause => self.wish.paused = true,
             Edit::Resume => self.wish.paused = false,
             Edit::Reshape(shape) => self.wish.shape = shape,
+            Edit::Set { leaf, value } => {
+                let leaf = Leaf::numbered(leaf);
+                return patch(world, leaf.object(), leaf.set(value));
+            }
+            Edit::PutBack { leaf } => {
+                let leaf = Leaf::numbered(leaf);
+                return patch(world, leaf.object(), leaf.put_back(&self.wish));
+            }
             Edit::Misspell => return spell(world, now, "no-such-tag"),
             Edit::Respell => return spell(world, now, "9.1.2"),
             Edit::Take(kept) => return take(world, now, kept),
@@ -351,6 +360,16 @@ fn mend(world: &mut World, now: Millis, repair: Repair) {
         }
         Repair::Mount(usual) => world.kube.timing.propagation = usual,
     }
+}
+
+fn patch(world: &mut World, (kind, namespace, name): (Kind, &str, &str), patch: Value) {
+    let now = world.now();
+    // It may not be there.
+    world
+        .kube
+        .hand(now)
+        .patch(kind, namespace, name, patch)
+        .ok();
 }
 
 /// Puts a part of the menu there, as it should be.

@@ -80,15 +80,29 @@ pub(crate) fn state(truth: &Snapshot) -> String {
     for object in &truth.objects {
         let detail = match object.kind.as_str() {
             "ValkeyCluster" => format!(" {}", object.body["status"]),
-            "ValkeyNode" => format!(
-                " shard {} {}",
-                object.body["spec"]["shardIndex"], object.body["spec"]["lifecycle"]
-            ),
+            // By shard, below: which index a shard has hangs on what it went through.
+            "ValkeyNode" => continue,
             "Pod" => format!(" {}", object.body["status"]["phase"]),
             _ => String::new(),
         };
         *counts
             .entry(format!("{}{detail}", object.kind))
+            .or_default() += 1;
+    }
+    let nodes = truth
+        .objects
+        .iter()
+        .filter(|object| object.kind == "ValkeyNode");
+    let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for node in nodes {
+        let spec = &node.body["spec"];
+        let shard = shards.entry(spec["shardIndex"].to_string()).or_default();
+        shard.push(spec["lifecycle"].to_string());
+    }
+    for mut lifecycles in shards.into_values() {
+        lifecycles.sort();
+        *counts
+            .entry(format!("shard of {}", lifecycles.join(" ")))
             .or_default() += 1;
     }
     for (what, count) in counts {

@@ -23,6 +23,7 @@
 #![expect(clippy::print_stdout, reason = "sums and stories are for people")]
 
 mod acts;
+mod chains;
 #[path = "../checker/lib.rs"]
 mod checker;
 mod coverage;

@@ -73,6 +73,10 @@ pub(crate) enum Edit {
     Misspell,
     /// And the right one again.
     Respell,
+    /// A property is set to one of its values.
+    Set { leaf: u8, value: u8 },
+    /// And put back.
+    PutBack { leaf: u8 },
     /// Somebody deletes what the operator keeps (F19).
     Take(Kept),
 }

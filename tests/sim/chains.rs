@@ -1,0 +1,238 @@
+//! Sim-D: every property that people may set, set to something else and put back, while a cluster is
+//! formed and while it is Active: it has to end as if nobody had touched it.
+//! Never held to a schema: some values are wrong on purpose, as after an edit of the kinds by hand.
+
+use serde_json::{Value, json};
+
+use crate::kube::kinds::Kind;
+use crate::plan::{Act, Edit, Millis, Part, Plan, Shape};
+use crate::run::{Options, run};
+use crate::suite::{Job, hold};
+use crate::wish::{CLUSTER, NAMESPACE, Wish};
+
+/// A property: of what, where, and four values for it, as JSON.
+pub(crate) struct Leaf {
+    of: Option<Part>,
+    pointer: &'static str,
+    values: [&'static str; 4],
+}
+
+const fn of_cluster(pointer: &'static str, values: [&'static str; 4]) -> Leaf {
+    Leaf {
+        of: None,
+        pointer,
+        values,
+    }
+}
+
+const fn of(part: Part, pointer: &'static str, values: [&'static str; 4]) -> Leaf {
+    Leaf {
+        of: Some(part),
+        pointer,
+        values,
+    }
+}
+
+/// Valid, at the edge, odd, and wrong ones of each.
+const LEAVES: &[Leaf] = &[
+    of_cluster(
+        "/spec/configRef",
+        [r#""base""#, r#""missing""#, r#""""#, "5"],
+    ),
+    of_cluster("/spec/shards", ["2", "3", "0", r#""x""#]),
+    of_cluster("/spec/replicasPerShard", ["0", "2", "-1", r#""x""#]),
+    of_cluster(
+        "/spec/acl",
+        [
+            r#"[{"username":"a","passwordHashes":["1111111111111111111111111111111111111111111111111111111111111111"],"permissions":[{"roleRef":"app","keys":[{"pattern":"*"}]}]}]"#,
+            r#"[{"username":"a","passwordHashes":["1111111111111111111111111111111111111111111111111111111111111111"],"permissions":[{"roleRef":"missing","keys":[{"pattern":"*"}]}]}]"#,
+            "[]",
+            "5",
+        ],
+    ),
+    of_cluster(
+        "/spec/placement/zones",
+        [r#"["a"]"#, r#"["c","b","a"]"#, r#"["nowhere"]"#, "[]"],
+    ),
+    of_cluster(
+        "/spec/placement/zoneSpread",
+        [r#""required""#, r#""bestEffort""#, r#""odd""#, "1"],
+    ),
+    of_cluster(
+        "/spec/placement/nodeSelector",
+        ["{}", r#"{"no":"where"}"#, r#"{"":""}"#, "1"],
+    ),
+    of_cluster(
+        "/spec/podAnnotations",
+        [r#"{"a":"b"}"#, r#"{"a":""}"#, "{}", "1"],
+    ),
+    of(
+        Part::Image,
+        "/spec/repository",
+        [r#""valkey/valkey""#, r#""elsewhere""#, r#""""#, "1"],
+    ),
+    of(
+        Part::Image,
+        "/spec/tag",
+        [r#""9.1.2""#, r#""missing""#, r#""""#, "1"],
+    ),
+    of(
+        Part::Image,
+        "/spec/version",
+        [r#""9.1.3""#, r#""9""#, r#""""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/baseRef",
+        [r#""base""#, r#""missing""#, r#""standard""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/imageRef",
+        [r#""valkey""#, r#""missing""#, r#""""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/valkey/maxmemory-policy",
+        [r#""noeviction""#, r#""allkeys-lru""#, r#""odd""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/valkey/maxmemory",
+        [r#""32mb""#, r#""0""#, r#""x""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/valkey/no-such-setting",
+        [r#""yes""#, r#""""#, r#""a b""#, "1"],
+    ),
+    of(
+        Part::BaseConfig,
+        "/spec/imageRef",
+        [r#""valkey""#, r#""missing""#, r#""""#, "1"],
+    ),
+    of(
+        Part::BaseConfig,
+        "/spec/resources/cpu",
+        [r#""50m""#, r#""0.05""#, r#""1000""#, r#""x""#],
+    ),
+    of(
+        Part::BaseConfig,
+        "/spec/resources/memory",
+        [r#""64Mi""#, r#""67108864""#, r#""1Ti""#, r#""x""#],
+    ),
+    of(
+        Part::BaseConfig,
+        "/spec/acl",
+        ["[]", "null", r#"[{"username":"b"}]"#, "1"],
+    ),
+    of(
+        Part::Role,
+        "/spec/categories",
+        [
+            r#"[{"name":"all","access":"allow"}]"#,
+            "[]",
+            r#"[{"name":"nosuch","access":"deny"}]"#,
+            "1",
+        ],
+    ),
+    of(
+        Part::Role,
+        "/spec/commands",
+        [
+            r#"[{"name":"get","access":"allow"}]"#,
+            "[]",
+            r#"[{"name":"get","subcommand":"x","access":"odd"}]"#,
+            "1",
+        ],
+    ),
+];
+
+impl Leaf {
+    /// The property by its number.
+    pub(crate) fn numbered(leaf: u8) -> &'static Self {
+        &LEAVES[usize::from(leaf)]
+    }
+
+    /// The object's kind, namespace and name.
+    pub(crate) fn object(&self) -> (Kind, &'static str, &'static str) {
+        match self.of {
+            None => (Kind::ValkeyCluster, NAMESPACE, CLUSTER),
+            Some(part) => {
+                let (kind, name) = part.key();
+                (kind, "", name)
+            }
+        }
+    }
+
+    /// A merge patch to one of its values.
+    pub(crate) fn set(&self, value: u8) -> Value {
+        let value = self.values[usize::from(value)];
+        self.patch(serde_json::from_str(value).expect("the table holds JSON"))
+    }
+
+    /// A merge patch back to what it was.
+    pub(crate) fn put_back(&self, wish: &Wish) -> Value {
+        let object = match self.of {
+            None => wish.cluster(),
+            Some(part) => part.object(),
+        };
+        let before = object.pointer(self.pointer);
+        self.patch(before.cloned().unwrap_or(Value::Null))
+    }
+
+    fn patch(&self, value: Value) -> Value {
+        let keys = self.pointer.trim_start_matches('/').rsplit('/');
+        keys.fold(value, |inner, key| json!({key: inner}))
+    }
+}
+
+fn plan(acts: &[(Millis, Edit)]) -> Plan {
+    Plan {
+        seed: 1,
+        hosts: 3,
+        shape: Shape {
+            shards: 1,
+            replicas: 1,
+        },
+        acts: acts
+            .iter()
+            .map(|(at, edit)| (*at, Act::Edit(*edit)))
+            .collect(),
+        healed: 60_000,
+    }
+}
+
+#[test]
+fn what_is_put_back_leaves_no_trace() {
+    let undisturbed = run(&plan(&[(100, Edit::Apply)]), &Options::default());
+    assert_eq!(undisturbed.violation, None, "undisturbed");
+    let mut jobs = Vec::new();
+    for (number, leaf) in LEAVES.iter().enumerate() {
+        let leaf_number = u8::try_from(number).expect("a short table");
+        for value in 0..4 {
+            let (set, back) = (
+                Edit::Set {
+                    leaf: leaf_number,
+                    value,
+                },
+                Edit::PutBack { leaf: leaf_number },
+            );
+            let forming = plan(&[(100, Edit::Apply), (300, set), (20_000, back)]);
+            let active = plan(&[(100, Edit::Apply), (20_000, set), (50_000, back)]);
+            for (when, plan) in [
+                ("while it is formed", forming),
+                ("while it is Active", active),
+            ] {
+                let what = leaf.values[usize::from(value)];
+                jobs.push(Job {
+                    name: format!("{:?} {} {what} {when}", leaf.of, leaf.pointer),
+                    plan,
+                    options: Options::default(),
+                    end: Some(undisturbed.end.clone()),
+                });
+            }
+        }
+    }
+    hold("chains", &jobs);
+}
