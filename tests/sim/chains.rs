@@ -187,14 +187,17 @@ impl Leaf {
     }
 }
 
-fn plan(acts: &[(Millis, Edit)]) -> Plan {
+const SHAPES: [Shape; 3] = [shape(1, 1), shape(2, 0), shape(3, 1)];
+
+const fn shape(shards: u32, replicas: u32) -> Shape {
+    Shape { shards, replicas }
+}
+
+fn plan(shape: Shape, acts: &[(Millis, Edit)]) -> Plan {
     Plan {
         seed: 1,
         hosts: 3,
-        shape: Shape {
-            shards: 1,
-            replicas: 1,
-        },
+        shape,
         acts: acts
             .iter()
             .map(|(at, edit)| (*at, Act::Edit(*edit)))
@@ -205,34 +208,39 @@ fn plan(acts: &[(Millis, Edit)]) -> Plan {
 
 #[test]
 fn what_is_put_back_leaves_no_trace() {
-    let undisturbed = run(&plan(&[(100, Edit::Apply)]), &Options::default());
-    assert_eq!(undisturbed.violation, None, "undisturbed");
     let mut jobs = Vec::new();
-    for (number, leaf) in LEAVES.iter().enumerate() {
-        let leaf_number = u8::try_from(number).expect("a short table");
-        for value in 0..4 {
-            let (set, back) = (
-                Edit::Set {
-                    leaf: leaf_number,
-                    value,
-                },
-                Edit::PutBack { leaf: leaf_number },
-            );
-            let forming = plan(&[(100, Edit::Apply), (300, set), (20_000, back)]);
-            let active = plan(&[(100, Edit::Apply), (20_000, set), (50_000, back)]);
-            for (when, plan) in [
-                ("while it is formed", forming),
-                ("while it is Active", active),
-            ] {
-                let what = leaf.values[usize::from(value)];
-                jobs.push(Job {
-                    name: format!("{:?} {} {what} {when}", leaf.of, leaf.pointer),
+    for shape in SHAPES {
+        let undisturbed = run(&plan(shape, &[(100, Edit::Apply)]), &Options::default());
+        assert_eq!(undisturbed.violation, None, "undisturbed");
+        for (number, leaf) in LEAVES.iter().enumerate() {
+            let number = u8::try_from(number).expect("a short table");
+            for value in 0..4 {
+                jobs.extend(chains(shape, (number, value)).map(|(when, plan)| Job {
+                    name: format!(
+                        "{:?} {} {} of {shape:?} {when}",
+                        leaf.of,
+                        leaf.pointer,
+                        leaf.values[usize::from(value)]
+                    ),
                     plan,
                     options: Options::default(),
                     end: Some(undisturbed.end.clone()),
-                });
+                }));
             }
         }
     }
     hold("chains", &jobs);
+}
+
+/// One value of one property, set and put back at two times.
+fn chains(shape: Shape, (leaf, value): (u8, u8)) -> [(&'static str, Plan); 2] {
+    let (set, back) = (Edit::Set { leaf, value }, Edit::PutBack { leaf });
+    [
+        ("while it is formed", 300, 20_000),
+        ("while it is Active", 20_000, 50_000),
+    ]
+    .map(|(when, at, until)| {
+        let acts = [(100, Edit::Apply), (at, set), (until, back)];
+        (when, plan(shape, &acts))
+    })
 }

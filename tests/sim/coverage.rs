@@ -4,9 +4,6 @@
 
 use std::collections::BTreeSet;
 
-/// Fewer runs than these cannot be expected to reach everything.
-const RUNS_MIN: u64 = 4_000;
-
 /// The closed lists, by the word that the log has for them, their file and their name.
 const LISTS: &[(&str, &str, &str)] = &[
     (
@@ -21,10 +18,50 @@ const LISTS: &[(&str, &str, &str)] = &[
 ];
 
 /// What no run of the swarm reaches, and why.
-const EXCUSED: &[(&str, &str)] = &[];
+const EXCUSED: &[(&str, &str)] = &[
+    ("action Failover", ROLLS),
+    ("action ForceFailover", LOST_VOTES),
+    ("action Reset", OTHERS),
+    ("error Call", REPLIES),
+    ("error Encode", NEVER),
+    ("error Incomplete", NEVER),
+    ("error Login", OTHERS),
+    ("error Menu", NEVER),
+    ("error Reply", REPLIES),
+    ("error Unknown", NEVER),
+    ("why AclRefused", ROLLS),
+    ("why ConfigMapForeign", OTHERS),
+    ("why DrainTooLarge", ROLLS),
+    ("why ElectionLost", LOST_VOTES),
+    ("why FailingOver", ROLLS),
+    ("why ForeignMember", OTHERS),
+    ("why Hung", REPLIES),
+    ("why Inconsistent", NEVER),
+    ("why Lagging", ROLLS),
+    ("why MigrationFailed", ROLLS),
+    (
+        "why NodeStep",
+        "a node's controller does not tell its decisions",
+    ),
+    ("why PasswordsLost", OTHERS),
+    ("why PodForeign", OTHERS),
+    ("why SlotsClaimedTwice", LOST_VOTES),
+    ("why Survivor", OTHERS),
+    ("why TargetUnready", ROLLS),
+    ("why TlsNotSupported", "the swarm asks for no TLS"),
+    ("why Unschedulable", "every host of the swarm has room"),
+];
+
+const ROLLS: &str =
+    "the swarm changes no good image, setting or memory yet: unit tests and the real suites do";
+const LOST_VOTES: &str = "no fault of the swarm lets a standing quorum lose its elections";
+const OTHERS: &str = "nobody else makes objects or processes of our names in the swarm";
+const REPLIES: &str =
+    "a modelled process answers well or is not reached, and none hangs for a minute";
+const NEVER: &str = "says that an invariant of ours is broken";
 
 /// Says what was reached, and fails for what was not.
-pub(crate) fn report(seen: &BTreeSet<String>, runs: u64) {
+pub(crate) fn report(seen: &BTreeSet<String>, all_usual: bool) {
     let all: BTreeSet<String> = LISTS
         .iter()
         .flat_map(|(word, text, list)| {
@@ -50,7 +87,8 @@ pub(crate) fn report(seen: &BTreeSet<String>, runs: u64) {
         all.len(),
         excused.len()
     );
-    if runs >= RUNS_MIN {
+    // Other runs than the usual ones reach other things.
+    if all_usual {
         assert!(missing.is_empty(), "never reached: {missing:?}");
         assert!(needless.is_empty(), "excused and reached: {needless:?}");
     }

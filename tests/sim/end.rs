@@ -112,7 +112,7 @@ pub(crate) fn state(truth: &Snapshot) -> String {
     for process in &truth.processes {
         if process.life != Life::Ended {
             let role = match &process.role {
-                Role::Primary => format!("primary of {}", process.accepts),
+                Role::Primary => format!("primary of {} slots", process.accepts.len()),
                 Role::Replica { linked, .. } => format!("replica, linked: {linked}"),
             };
             *roles.entry(role).or_default() += 1;

@@ -24,7 +24,7 @@ fn every_seed_holds() {
     let seeds = count("SEEDS", SEEDS) as u64;
     let jobs: Vec<Job> = (first..first + seeds).map(job).collect();
     let seen = hold("swarm", &jobs);
-    coverage::report(&seen, seeds);
+    coverage::report(&seen, first == 0 && jobs.len() == SEEDS);
 }
 
 #[test]
