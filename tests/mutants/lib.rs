@@ -375,7 +375,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B81: what the API server refuses is asked for ten times a second, for ever (L11)",
         edits: &[Edit {
             file: "src/controller/pace.rs",
-            text: "let pause = doubled(RETRY_MIN, self.failures - 1, BACK_OFF_MAX);",
+            text: "let pause = doubled(RETRY_MIN, self.failures - 1, RETRY_MAX);",
             replacement: "let pause = doubled(RETRY_MIN, 0, BACK_OFF_MAX);",
         }],
         noticed_by: SWARM,
