@@ -46,7 +46,8 @@ async fn one_connection_serves_all_calls() {
     let server = Server::start();
     server.view(&connector).await;
     let views = join_all((0..200).map(|_| server.view(&connector))).await;
-    assert!(views.iter().all(|view| *view == views[0]));
+    // What a process uses of its memory changes from one look to the next.
+    assert!(views.iter().all(|view| view.id == views[0].id));
     assert_eq!(connections(&server), 1);
     let start = Instant::now();
     for _ in 0..200 {
@@ -193,7 +194,7 @@ async fn a_connection_that_the_server_closed_is_no_silence() {
     for _ in 0..20 {
         let killed: u32 = server.ask(&["CLIENT", "KILL", "USER", "_momento_operator"]);
         assert_eq!(killed, 1);
-        assert_eq!(server.view(&connector).await, before);
+        assert_eq!(server.view(&connector).await.id, before.id);
     }
     assert_eq!(connections(&server), 1);
     nothing_was_denied([&server]);
@@ -280,14 +281,16 @@ async fn a_server_that_speaks_tls_is_held_to_its_name_and_its_authority() {
 
     // A rotation: the bundle of both authorities is trusted before and after the server's change.
     let bundle = format!("{}{}", old.pem, new.pem);
-    assert_eq!(connector.account(&by(name, &bundle)).await.unwrap(), view);
+    let told = connector.account(&by(name, &bundle)).await.unwrap();
+    assert_eq!(told.id, view.id);
     new.certify(&directory);
     connector
         .config_set(&by(name, &bundle), &files)
         .await
         .unwrap();
     let fresh = Connector::new(PORT);
-    assert_eq!(fresh.account(&by(name, &bundle)).await.unwrap(), view);
+    let told = fresh.account(&by(name, &bundle)).await.unwrap();
+    assert_eq!(told.id, view.id);
     assert!(fresh.account(&by(name, &old.pem)).await.is_err());
     fs::remove_dir_all(&directory).unwrap();
 }
