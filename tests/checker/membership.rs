@@ -308,7 +308,10 @@ pub(super) fn commands_reach_their_own(checker: &mut Checker, step: &Step) -> Ve
     let admitted = |process: &Process| {
         past.scene.node_of(&process.pod).is_some()
             // A hand took its node away: until its pod is gone it is a member, and has the data.
-            || past.scene.pod(&process.pod).is_some()
+            || past.scene.pod(&process.pod).is_some_and(|pod| {
+                let mut nodes = past.scene.kind("ValkeyNode");
+                nodes.all(|node| node.name != pod.name)
+            })
             || past
                 .stamped_at(&process.pod)
                 .is_some_and(|seen| seen >= looked)

@@ -61,7 +61,11 @@ impl Operators {
         self.first.get_or_insert_with(|| switch.clone());
         let (stop, stopping) = watch::channel(false);
         let ground = Ground {
-            client: self.api.client(Caller::Operator(number), &switch),
+            client: self.api.client_within(
+                Caller::Operator(number),
+                &switch,
+                controller::REQUEST_TIMEOUT,
+            ),
             connector: Connector::simulated(6379, self.pipes.dial(number, &switch)),
             clock: self.clock(),
             chance: chance(self.seed, number),

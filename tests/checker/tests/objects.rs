@@ -274,13 +274,9 @@ fn s23_objects() {
     refused.outcome = Outcome::Refused("409".to_owned());
     holds(run.step(OPERATOR, What::Write(refused)));
     // A cluster of that name is in another namespace.
-    let mut made = write(
-        Verb::Create,
-        "Service",
-        "c",
-        None,
-        Some(run.body("Service", "c")),
-    );
+    let mut service = serde_json::Value::clone(&run.body("Service", "c"));
+    service["metadata"]["ownerReferences"] = json!([]);
+    let mut made = write(Verb::Create, "Service", "c", None, Some(service.into()));
     made.name = Name::new("elsewhere", "c");
     broken("S23", run.step(OPERATOR, What::Write(made)));
 }

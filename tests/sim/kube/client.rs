@@ -19,7 +19,6 @@ use http::{HeaderMap, Request, Response, header};
 use http_body::Frame;
 use kube::Client;
 use kube::client::Body;
-use operator::controller::REQUEST_TIMEOUT;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -236,6 +235,16 @@ impl<W: World> Gate<W> {
 
     /// A client that works as long as its switch is on.
     pub(crate) fn client(&self, caller: Caller, switch: &Switch) -> Client {
+        self.client_within(caller, switch, Duration::MAX)
+    }
+
+    /// The same with a deadline on every request.
+    pub(crate) fn client_within(
+        &self,
+        caller: Caller,
+        switch: &Switch,
+        deadline: Duration,
+    ) -> Client {
         let (gate, switch) = (self.clone(), switch.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
             let (gate, switch) = (gate.clone(), switch.clone());
@@ -244,8 +253,7 @@ impl<W: World> Gate<W> {
                 gate.ask_until_told(&call, &switch).await
             }
         });
-        let deadline = TimeoutLayer::new(REQUEST_TIMEOUT);
-        Client::new(deadline.layer(service), "default")
+        Client::new(TimeoutLayer::new(deadline).layer(service), "default")
     }
 
     /// Asks as the default client of kube does: 429, 503 and 504 are retried.
