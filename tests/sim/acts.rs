@@ -1,11 +1,12 @@
 //! Every edit and every fault, and how each fault ends: one place for each.
 //! Never picks by chance: what is hit is told by the plan and by what is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::agenda::Agenda;
 use crate::chains::Leaf;
 use crate::checker::evidence::{Actor, Hits, What};
 use crate::kube::faults::{Effect, Match, Rule, Trouble, Verb};
@@ -22,7 +23,7 @@ use crate::world::World;
 pub(crate) struct Stage {
     pub(crate) wish: Wish,
     healed: Millis,
-    repairs: BTreeMap<(Millis, usize), Repair>,
+    repairs: Agenda<Repair>,
 }
 
 #[derive(Debug)]
@@ -40,35 +41,27 @@ impl Stage {
         Self {
             wish,
             healed,
-            repairs: BTreeMap::new(),
+            repairs: Agenda::default(),
         }
     }
 
     /// When the next fault ends.
     pub(crate) fn next_repair(&self) -> Option<Millis> {
-        self.repairs.keys().next().map(|(at, _)| *at)
+        self.repairs.next()
     }
 
     /// Ends the faults that last until now, or all.
     pub(crate) fn repair(&mut self, world: &mut World, all: bool) {
         let now = world.now();
-        while let Some(first) = self.repairs.first_entry() {
-            if first.key().0 > now && !all {
-                return;
-            }
-            mend(world, now, first.remove());
+        let until = if all { Millis::MAX } else { now };
+        while let Some(repair) = self.repairs.take(until) {
+            mend(world, now, repair);
         }
         if all {
             world.kube.api.faults.heal();
             world.net.heal_all(now);
             world.record.step(now, Actor::Saboteur, What::Healed, None);
         }
-    }
-
-    fn until(&mut self, at: Millis, repair: Repair) {
-        let at_once = self.repairs.range((at, 0)..=(at, usize::MAX));
-        let number = at_once.last().map_or(0, |((_, number), _)| number + 1);
-        self.repairs.insert((at, number), repair);
     }
 
     /// A person does something.
@@ -217,13 +210,13 @@ impl Stage {
                         switches.sync_extra = by;
                     }
                 }
-                self.until(now + lasts, Repair::Sync);
+                self.repairs.file(now + lasts, Repair::Sync);
                 Hits::Everything
             }
             Fault::SlowMounts { lasts } => {
                 let usual = world.kube.timing.propagation;
                 world.kube.timing.propagation = (usual.1, usual.1 * 4);
-                self.until(now + lasts, Repair::Mount(usual));
+                self.repairs.file(now + lasts, Repair::Mount(usual));
                 Hits::Everything
             }
             Fault::DeletePod { .. }
@@ -261,7 +254,7 @@ impl Stage {
             Fault::Hang { pick, lasts } => {
                 let (hits, process) = signal_one(world, pick, Signal::Stop);
                 if let Some(process) = process {
-                    self.until(now + lasts, Repair::Wake(process));
+                    self.repairs.file(now + lasts, Repair::Wake(process));
                 }
                 hits
             }
@@ -317,7 +310,7 @@ impl Stage {
         let hosts: Vec<String> = nodes.into_iter().map(name_of).collect();
         if let Some(host) = picked(&hosts, pick) {
             world.kube.lose_host(now, host, processes);
-            self.until(now + lasts, Repair::Return(host.clone()));
+            self.repairs.file(now + lasts, Repair::Return(host.clone()));
         }
         Hits::Everything
     }
@@ -327,7 +320,7 @@ impl Stage {
         for path in &paths {
             world.net.cut(now, *path);
         }
-        self.until(until, Repair::Heal(paths));
+        self.repairs.file(until, Repair::Heal(paths));
     }
 }
 

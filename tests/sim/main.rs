@@ -23,6 +23,7 @@
 #![expect(clippy::print_stdout, reason = "sums and stories are for people")]
 
 mod acts;
+mod agenda;
 mod chains;
 #[path = "../checker/lib.rs"]
 mod checker;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::acts::{Stage, furnish, offer};
+use crate::agenda::Agenda;
 use crate::checker::evidence::{Actor, Goal, What};
 use crate::checker::{Rules, Violation};
 use crate::end;
@@ -127,7 +128,7 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
             .trouble
             .iter()
             .any(|rule| rule.effect == Effect::Lose),
-        due: BTreeMap::new(),
+        due: Agenda::default(),
         operators,
         world,
     };
@@ -181,7 +182,7 @@ struct Play {
     started: u32,
     /// Events are lost beside those of the plan.
     lossy: bool,
-    due: BTreeMap<(Millis, u32), Later>,
+    due: Agenda<Later>,
 }
 
 impl Play {
@@ -222,7 +223,7 @@ impl Play {
                 for running in self.running.drain(..) {
                     running.kill();
                 }
-                self.later(now + pause, Later::Start);
+                self.due.file(now + pause, Later::Start);
             }
             Fault::KillAtWrite { writes, moment } => {
                 if let Some(Running { switch, .. }) = self.running.first() {
@@ -231,7 +232,7 @@ impl Play {
             }
             Fault::Second { lasts } => {
                 let number = self.begin();
-                self.later(now + lasts, Later::Kill(number));
+                self.due.file(now + lasts, Later::Kill(number));
             }
             Fault::Refuse { .. }
             | Fault::Lag { .. }
@@ -259,11 +260,6 @@ impl Play {
         number
     }
 
-    fn later(&mut self, at: Millis, what: Later) {
-        let number = u32::try_from(self.due.len()).unwrap_or(u32::MAX);
-        self.due.insert((at, number), what);
-    }
-
     /// Waits, and meanwhile ends what was to last until then and starts who died.
     async fn wait_until(&mut self, until: Millis) {
         loop {
@@ -274,11 +270,7 @@ impl Play {
             if now >= until {
                 return;
             }
-            let dues = [
-                self.stage.next_repair(),
-                self.due.keys().next().map(|(at, _)| *at),
-                Some(until),
-            ];
+            let dues = [self.stage.next_repair(), self.due.next(), Some(until)];
             let next = dues
                 .into_iter()
                 .flatten()
@@ -310,13 +302,10 @@ impl Play {
             lives
         });
         if before > 0 && self.running.is_empty() {
-            self.later(now + RESTART, Later::Start);
+            self.due.file(now + RESTART, Later::Start);
         }
-        while let Some(first) = self.due.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            match first.remove() {
+        while let Some(later) = self.due.take(now) {
+            match later {
                 Later::Start if self.running.is_empty() => {
                     self.begin();
                 }
