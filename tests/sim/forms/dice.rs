@@ -1,21 +1,20 @@
-//! Chance that is the same on every machine: `SplitMix64`, and what the forms draw from it.
+//! What the forms draw from a seed.
 //! Never draws from anywhere else.
 
+use crate::kube::rng::Rng;
+
 /// The stream of one seed.
-pub(super) struct Dice(u64);
+pub(super) struct Dice(Rng);
 
 impl Dice {
     /// A new stream.
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rng::new(seed))
     }
 
-    /// The next number (Steele, Lea and Flood: "Fast splittable pseudorandom number generators").
+    /// The next number.
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// One of `0..count`; the bias of a remainder does no harm here.
