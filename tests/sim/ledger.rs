@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::checker::evidence;
-use crate::valkey::{self, Answer, Dial, Net, Peer, Value};
+use crate::valkey::{self, Answer, Dial, Net, Peer, Truth, Value};
 
 /// Between two writes.
 pub(crate) const BEAT: u64 = 500;
@@ -29,7 +29,8 @@ impl Ledger {
     pub(crate) fn write(&mut self, net: &mut Net, now: u64) {
         self.tried += 1;
         let (key, value) = (format!("key-{}", self.tried), self.tried.to_string());
-        let Some(ip) = server(net, now, &key) else {
+        let truth = net.truth(now);
+        let Some(ip) = server(&truth, &key) else {
             return;
         };
         if ask(net, now, ip, &["SET", &key, &value]) == Some(Value::ok()) {
@@ -39,9 +40,10 @@ impl Ledger {
 
     /// Reads all of it back.
     pub(crate) fn read(&self, net: &mut Net, now: u64) -> evidence::Ledger {
+        let truth = net.truth(now);
         let mut lost = Vec::new();
         for (key, value) in &self.acknowledged {
-            let Some(ip) = server(net, now, key) else {
+            let Some(ip) = server(&truth, key) else {
                 continue;
             };
             let found = ask(net, now, ip, &["GET", key]);
@@ -63,14 +65,16 @@ impl Ledger {
 }
 
 /// Who takes writes for a key.
-fn server(net: &mut Net, now: u64, key: &str) -> Option<IpAddr> {
+fn server(truth: &Truth, key: &str) -> Option<IpAddr> {
     let slot = valkey::slot_of(key.as_bytes());
     let serves = |process: &valkey::ProcessTruth| {
         let mut slots = process.slots.iter();
         process.writable && slots.any(|(start, end)| (*start..=*end).contains(&slot))
     };
-    let processes = net.truth(now).processes.into_iter();
-    processes.filter(serves).map(|process| process.ip).next()
+    let mut processes = truth.processes.iter();
+    processes
+        .find(|process| serves(process))
+        .map(|process| process.ip)
 }
 
 fn ask(net: &mut Net, now: u64, ip: IpAddr, words: &[&str]) -> Option<Value> {

@@ -31,14 +31,6 @@ pub(crate) struct Pods {
     pub(crate) containers: BTreeMap<String, Container>,
 }
 
-impl Pods {
-    /// The uid of the pod that has a process.
-    pub(crate) fn pod_of(&self, process: ProcessId) -> Option<(&String, &Container)> {
-        let mut all = self.containers.iter();
-        all.find(|(_, container)| container.process == Some(process))
-    }
-}
-
 /// The container runtime of every host.
 pub(crate) struct Runtime<'a> {
     pub(crate) net: &'a mut Net,

@@ -66,20 +66,15 @@ pub(crate) fn write(record: AuditRecord) -> Write {
 }
 
 /// A command on its way; what comes of it is not known yet.
-pub(crate) fn command(world: &mut World, to: IpAddr, words: &[Vec<u8>]) -> Command {
-    let now = world.now();
-    let there = world.net.truth(now).processes.into_iter().rev();
-    let mut there =
-        there.filter(|process| process.ip == to && process.life != valkey::Life::Exited);
-    let process = there.next();
-    let pod = process
-        .as_ref()
-        .and_then(|process| world.pods.pod_of(process.id))
-        .map(|(uid, _)| uid.clone());
+pub(crate) fn command(truth: &Snapshot, to: IpAddr, words: &[Vec<u8>]) -> Command {
+    let ip = to.to_string();
+    // An address may have passed to a later one.
+    let mut there = truth.processes.iter().rev();
+    let process = there.find(|process| process.ip == ip && process.life != Life::Ended);
     Command {
-        ip: to.to_string(),
-        pod,
-        id: process.map(|process| process.node_id),
+        pod: process.map(|process| process.pod.clone()),
+        id: process.map(|process| process.id.clone()),
+        ip,
         words: words
             .iter()
             .map(|word| String::from_utf8_lossy(word).into_owned())

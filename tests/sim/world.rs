@@ -129,7 +129,7 @@ impl World {
         }
         let now = self.now();
         let truth = mutating.then(|| truth::snapshot(self));
-        let command = mutating.then(|| truth::command(self, to, words));
+        let command = (truth.as_deref()).map(|truth| truth::command(truth, to, words));
         let answer = self.net.command(now, connection, words);
         if let Some(mut command) = command {
             command.outcome = outcome(&answer, fate);

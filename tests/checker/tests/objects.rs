@@ -276,7 +276,7 @@ fn s23_objects() {
     // A cluster of that name is in another namespace.
     let mut service = serde_json::Value::clone(&run.body("Service", "c"));
     service["metadata"]["ownerReferences"] = json!([]);
-    let mut made = write(Verb::Create, "Service", "c", None, Some(service.into()));
+    let mut made = write(Verb::Create, "Service", "c", None, Some(service));
     made.name = Name::new("elsewhere", "c");
     broken("S23", run.step(OPERATOR, What::Write(made)));
 }
