@@ -443,7 +443,7 @@ fn host(stores: &Stores, pod: &LeanPod) -> Host {
     };
     match stores.hosts.get(&ObjectRef::new(name)) {
         Some(host) => host.state(),
-        None if stores.hosts.state().is_empty() => Host::Unknown,
+        None if stores.hosts.is_empty() => Host::Unknown,
         None => Host::Gone,
     }
 }
