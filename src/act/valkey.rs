@@ -9,6 +9,7 @@ use crate::model::chain;
 use crate::model::decision::{Batch, Nudge};
 use crate::model::name::{NodeName, ValkeyId};
 use crate::model::slots::{SlotRange, SlotSet};
+use crate::model::topology::NodeView;
 use crate::model::world::{NodeFacts, PodPhase, World};
 
 impl Writer {
@@ -30,10 +31,7 @@ impl Writer {
     /// To every node that answered and lists the id, at once: Valkey does not gossip a FORGET for
     /// longer than a minute, and one node that remembers brings the dead row back to all.
     pub(super) async fn forget(&self, world: &World, id: &ValkeyId) -> Result<(), Error> {
-        let replicates = |node: &NodeFacts| {
-            let own = node.view().and_then(|view| view.member(&view.id));
-            own.is_some_and(|own| own.primary.as_ref() == Some(id))
-        };
+        let replicates = |node: &NodeFacts| node.view().and_then(NodeView::primary) == Some(id);
         let listing = world.nodes.values().filter(|node| {
             node.view().is_some_and(|view| view.member(id).is_some()) && !replicates(node)
         });

@@ -308,15 +308,12 @@ const OFFSET_NEVER_SYNCED: u64 = 1;
 /// replica asks for, and never vote. Where no vote can be won the replica takes its place. One that
 /// never finished its first sync does not stand for election and has nothing to take over with.
 fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Member]) -> Verdict {
-    let replicates = |view: &NodeView| {
-        view.member(&view.id)
-            .is_some_and(|own| own.primary.as_ref() == Some(id))
-    };
+    let replicates = |view: &NodeView| view.primary() == Some(id);
     let replicas = views.iter().rev().filter(|(_, view)| replicates(view));
-    if let Some((replica, view)) = replicas.max_by_key(|(_, view)| offset(view))
+    if let Some((replica, view)) = replicas.max_by_key(|(_, view)| view.offset())
         && rows.iter().any(|row| !row.slots.is_empty())
     {
-        if offset(view) <= OFFSET_NEVER_SYNCED {
+        if view.offset() <= OFFSET_NEVER_SYNCED {
             let replica = replica.name.clone();
             let why = Why::NeverSynced(replica.clone());
             return Verdict::Take(Action::DeleteNode(replica), why);
@@ -385,10 +382,7 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
         let Some((primary, primary_view)) = primary_of(&views, shard_of(node)) else {
             return Verdict::Hold(Why::Inconsistent("a shard has no primary"));
         };
-        let own = view.member(&view.id);
-        if primary.name == node.name
-            || own.is_some_and(|own| own.primary.as_ref() == Some(&primary_view.id))
-        {
+        if primary.name == node.name || view.primary() == Some(&primary_view.id) {
             continue;
         }
         if !view.own_slots().is_empty() {
@@ -550,12 +544,6 @@ fn acquaintances(view: &NodeView) -> impl Iterator<Item = &ValkeyId> {
 
 fn shard_of(node: &NodeFacts) -> ShardIndex {
     ShardIndex(node.spec.shard_index)
-}
-
-fn offset(view: &NodeView) -> u64 {
-    match view.role {
-        Role::Primary { offset } | Role::Replica { offset, .. } => offset,
-    }
 }
 
 /// A shard's primary: who owns most slots, else the first by name that replicates nobody.

@@ -9,8 +9,8 @@ use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Verdict};
 use crate::model::name::ShardIndex;
 use crate::model::shards::{
-    Answer, Fate, Primary, SILENT_SECONDS_MAX, Shard, Stranger, Topology, is_on_lost_machine,
-    is_silent,
+    Answer, Fate, Primary, SILENT_SECONDS_MAX, Shard, Stranger, Topology, furthest,
+    is_on_lost_machine, is_silent,
 };
 use crate::model::slots::{SLOT_COUNT, SlotSet};
 use crate::model::why::Why;
@@ -116,10 +116,7 @@ fn primary_leaving(topology: &Topology<'_>, shard: &Shard<'_>, primary: Answer<'
     }
     let name = primary.node.name.clone();
     let heirs = topology.linked_replicas(primary);
-    let best = heirs
-        .filter(|heir| !heir.node.is_departing())
-        .max_by_key(|heir| (heir.view.offset(), std::cmp::Reverse(&heir.node.name)));
-    match best {
+    match furthest(heirs.filter(|heir| !heir.node.is_departing())) {
         Some(heir) if is_on_lost_machine(primary.node) && !primary.view.failing_over => {
             let heir = heir.node.name.clone();
             Verdict::Take(Action::Failover(heir), Why::PrimaryLeaving(name))

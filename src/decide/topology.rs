@@ -12,7 +12,7 @@ use crate::model::decision::{Action, Batch, Verdict};
 use crate::model::name::ShardIndex;
 use crate::model::shards::{Answer, Shard, Topology};
 use crate::model::slots::SlotSet;
-use crate::model::topology::{Load, NodeView};
+use crate::model::topology::Load;
 use crate::model::why::Why;
 use crate::model::world::NodeFacts;
 
@@ -37,7 +37,7 @@ pub(super) fn leaving_nodes(scene: Scene<'_>) -> Verdict {
 /// Slots in anybody's view, or a move to or from its shard that has not ended.
 fn still_needed(topology: &Topology<'_>, shard: &Shard<'_>, node: &NodeFacts) -> Option<Why> {
     if let Some(primary) = shard.answering_primary()
-        && moves(topology, primary.view)
+        && topology.moves_slots_of(primary.view)
     {
         return Some(Why::Migrating(primary.node.name.clone()));
     }
@@ -48,15 +48,6 @@ fn still_needed(topology: &Topology<'_>, shard: &Shard<'_>, node: &NodeFacts) ->
         .filter_map(|answer| answer.view.member(&view.id));
     rows.any(|row| !row.slots.is_empty())
         .then_some(Why::Inconsistent("a node that leaves owns slots"))
-}
-
-/// Whether somebody moves slots from it or to it.
-fn moves(topology: &Topology<'_>, view: &NodeView) -> bool {
-    let mut jobs = topology
-        .answers
-        .iter()
-        .flat_map(|answer| answer.view.exports());
-    view.exports().next().is_some() || jobs.any(|job| job.target.as_ref() == Some(&view.id))
 }
 
 /// A shard too many that owns nothing any more sends its nodes off, replicas first.
@@ -185,22 +176,13 @@ fn plan<'a>(topology: &Topology<'a>, unwanted: &BTreeSet<ShardIndex>) -> Option<
     }
     let mut targets = BTreeMap::new();
     for (index, primary) in primaries {
-        let arriving = arriving(topology, primary);
+        let imports = topology.imports(&primary.view.id);
+        let arriving: u32 = imports.map(|job| job.slots.count()).sum();
         let had = have.get(&index).copied().unwrap_or(0);
         let share = shares.get(&index).copied().unwrap_or(0);
         targets.insert(index, (primary, share.saturating_sub(had + arriving)));
     }
     Some(Plan { sources, targets })
-}
-
-fn arriving(topology: &Topology<'_>, target: Answer<'_>) -> u32 {
-    let jobs = topology
-        .answers
-        .iter()
-        .flat_map(|answer| answer.view.exports());
-    jobs.filter(|job| job.target.as_ref() == Some(&target.view.id))
-        .map(|job| job.slots.count())
-        .sum()
 }
 
 /// A drain that would run the rest out of memory does not begin.

@@ -6,9 +6,8 @@ use crate::decide::join;
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Verdict};
-use crate::model::shards::{Answer, Shard, Topology};
+use crate::model::shards::{Answer, Shard, Topology, furthest};
 use crate::model::why::Why;
-use crate::model::world::NodeFacts;
 
 /// Bytes that a replica may be behind when it is to take over: the primary pauses all writes until it
 /// has caught up, and gives up after five seconds.
@@ -63,12 +62,7 @@ fn hand_over(topology: &Topology<'_>, primary: Answer<'_>, outdated: &Outdated<'
     if primary.view.failing_over {
         return Verdict::Hold(Why::FailingOver(name));
     }
-    let mut jobs = topology
-        .answers
-        .iter()
-        .flat_map(|answer| answer.view.exports());
-    let arriving = jobs.any(|job| job.target.as_ref() == Some(&primary.view.id));
-    if arriving || primary.view.exports().next().is_some() {
+    if topology.moves_slots_of(primary.view) {
         return Verdict::Hold(Why::Migrating(name));
     }
     let fresh = |heir: &Answer<'_>| {
@@ -78,16 +72,11 @@ fn hand_over(topology: &Topology<'_>, primary: Answer<'_>, outdated: &Outdated<'
     let written = primary.view.offset();
     let near = |heir: &Answer<'_>| written.saturating_sub(heir.view.offset()) <= LAG_BYTES_MAX;
     let heirs = topology.linked_replicas(primary).filter(fresh).filter(near);
-    let best = heirs.max_by_key(|heir| (heir.view.offset(), reversed(heir.node)));
-    match best {
+    match furthest(heirs) {
         Some(heir) => Verdict::Take(
             Action::Failover(heir.node.name.clone()),
             Why::Outdated(name),
         ),
         None => Verdict::Hold(Why::Lagging(name)),
     }
-}
-
-fn reversed(node: &NodeFacts) -> std::cmp::Reverse<&crate::model::name::NodeName> {
-    std::cmp::Reverse(&node.name)
 }

@@ -1,13 +1,14 @@
 //! The World read by shard: who owns which slots, who answers, and what became of those who do not.
 //! Never decides; what cannot be known is told as unknown, and silence is neither death nor health.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::api::node::Lifecycle;
 use crate::model::name::{ShardIndex, ValkeyId};
 use crate::model::slots::SlotSet;
-use crate::model::topology::{Member, NodeView, Role};
+use crate::model::topology::{Member, Migration, NodeView, Role};
 use crate::model::world::{Host, NodeFacts, PodPhase, PodSighting, Sighting, World};
 
 /// As long as a kubelet's own probe waits for a hung process: whoever is silent to us and to a peer
@@ -35,6 +36,12 @@ impl Answer<'_> {
     pub fn has_synced(&self) -> bool {
         matches!(self.view.role, Role::Replica { offset: 2.., .. }) && !self.view.loading
     }
+}
+
+/// The one that is furthest in its shard's history; of equals the first by name.
+#[must_use]
+pub fn furthest<'a>(replicas: impl Iterator<Item = Answer<'a>>) -> Option<Answer<'a>> {
+    replicas.max_by_key(|replica| (replica.view.offset(), Reverse(&replica.node.name)))
 }
 
 /// An id in somebody's table that no process which answered has.
@@ -287,6 +294,18 @@ impl<'a> Topology<'a> {
                 place(shard_of(&mut self.shards, ShardIndex(index)), stranger);
             }
         }
+    }
+
+    /// The unfinished migrations that bring slots to somebody.
+    pub fn imports(&self, target: &ValkeyId) -> impl Iterator<Item = &Migration> {
+        let exports = self.answers.iter().flat_map(|answer| answer.view.exports());
+        exports.filter(move |job| job.target.as_ref() == Some(target))
+    }
+
+    /// Whether somebody moves slots from it or to it.
+    #[must_use]
+    pub fn moves_slots_of(&self, view: &NodeView) -> bool {
+        view.exports().next().is_some() || self.imports(&view.id).next().is_some()
     }
 
     /// The slots that nobody owns.
