@@ -84,7 +84,7 @@ pub(super) fn snapshot(scene: Scene<'_>) -> Verdict {
     }
 }
 
-/// A node whose pod ended or vanished never comes back: it is deleted, and made anew next.
+/// A node whose pod ended, vanished or is on its way out never comes back: it is deleted, and made anew next.
 pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
     for node in live(scene.world) {
         let detail = match &node.pod {
@@ -96,6 +96,7 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
                     "its pod ended"
                 }
             },
+            PodSighting::Present(pod) if pod.deleting => "its pod is being deleted",
             PodSighting::Absent | PodSighting::Present(_) => continue,
         };
         return Verdict::Take(

@@ -24,7 +24,7 @@ use crate::model::world::{
 /// Reads a world from words: `target 3x1` and nodes parted by `|`, each
 /// `NAME sSHARD` followed by any of
 ///
-/// - `new`, `unstamped`, `pending`, `unschedulable`, `unpullable`, `ended`, `vanished`, `deleting`,
+/// - `new`, `unstamped`, `pending`, `unschedulable`, `unpullable`, `ended`, `vanished`, `ending` (its pod is being deleted), `deleting`,
 ///   `silent` instead of a running pod that answers;
 /// - `slots A-B`, `of NAME` (replicates), `unlinked`, `notok`, `counts N` (its count of slots);
 /// - `blind` (knows only itself), `handshakes NAME`, `lists ID:FLAGS` with flags joined by `+`.
@@ -147,7 +147,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         phase,
         ip: running.then(|| address(words[0])),
         host: Host::Ready,
-        deleting: false,
+        deleting: has("ending"),
         trouble,
         annotations: BTreeMap::new(),
     };
@@ -364,6 +364,17 @@ fn a_dead_node_is_deleted_before_anything_is_made() {
         "target 2x0 | a s0 ended | b s1 pending",
         expect![
             "take DeleteNode(a): node a is gone before the cluster was formed: its container exited with code 1"
+        ],
+    );
+}
+
+/// Its process may answer long enough to be counted, and the cluster be called Active on its last words.
+#[test]
+fn a_node_whose_pod_is_being_deleted_is_not_counted_on() {
+    check(
+        "target 3x0 | a s0 slots 0-5460 ending | b s1 slots 5461-10922 | c s2 slots 10923-16383",
+        expect![
+            "take DeleteNode(a): node a is gone before the cluster was formed: its pod is being deleted"
         ],
     );
 }
