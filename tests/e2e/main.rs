@@ -16,6 +16,7 @@ mod crds;
 mod deletion;
 mod faults;
 mod follow;
+mod governance;
 mod held;
 mod idle;
 mod kinds;
