@@ -30,6 +30,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use self::table::Edit;
 use self::table::Mutant;
 
 /// What is copied: whatever the package is built from.
@@ -73,7 +74,8 @@ fn main() -> ExitCode {
     for mutant in table::MUTANTS.iter().filter(chosen) {
         println!("{}: {}", mutant.name, mutant.story);
         let began = Instant::now();
-        let fate = bench.try_out(mutant).expect("the copy can be edited");
+        let fate = bench.try_out(mutant.name, mutant.edits, mutant.noticed_by);
+        let fate = fate.expect("the copy can be edited");
         let row = row(mutant, &fate, began.elapsed());
         println!("  {row}");
         rows.push((row, matches!(fate, Fate::Caught(_) | Fate::Hung)));
@@ -132,25 +134,19 @@ impl Bench {
 
     /// A suite that fails on today's code would fail on every mutant, and show nothing.
     fn is_useless<'a>(&self, chosen: impl Iterator<Item = &'a Mutant>) -> Option<String> {
-        let suites: BTreeSet<&'static [&'static str]> = chosen.map(|it| it.noticed_by).collect();
-        suites.into_iter().find_map(|noticed_by| {
-            let none = Mutant {
-                name: "none",
-                story: "today's code",
-                edits: &[],
-                noticed_by,
-            };
-            match self.try_out(&none).expect("the package can be copied") {
-                Fate::Survived => None,
-                Fate::Caught(why) | Fate::Broken(why) => Some(why),
-                Fate::Hung => Some("the suites hang".to_owned()),
-            }
-        })
+        let suites: BTreeSet<&str> = chosen.flat_map(|it| it.noticed_by).copied().collect();
+        let suites: Vec<&str> = suites.into_iter().collect();
+        let fate = self.try_out("none", &[], &suites);
+        match fate.expect("the package can be copied") {
+            Fate::Survived => None,
+            Fate::Caught(why) | Fate::Broken(why) => Some(why),
+            Fate::Hung => Some("the suites hang".to_owned()),
+        }
     }
 
-    fn try_out(&self, mutant: &Mutant) -> io::Result<Fate> {
+    fn try_out(&self, name: &str, edits: &[Edit], suites: &[&str]) -> io::Result<Fate> {
         self.refresh()?;
-        for edit in mutant.edits {
+        for edit in edits {
             let file = self.tree.join(edit.file);
             let text = fs::read_to_string(&file)?;
             if text.matches(edit.text).count() != 1 {
@@ -163,8 +159,8 @@ impl Bench {
             Ok(program) => program,
             Err(why) => return Ok(Fate::Broken(why)),
         };
-        let log = self.target.join(format!("{}.log", mutant.name));
-        let fate = self.run(&program, mutant, &log)?;
+        let log = self.target.join(format!("{name}.log"));
+        let fate = self.run(&program, suites, &log)?;
         println!("  log: {}", log.display());
         Ok(fate)
     }
@@ -194,10 +190,10 @@ impl Bench {
         Ok(programs.next_back().ok_or_else(|| "no program".to_owned()))
     }
 
-    fn run(&self, program: &Path, mutant: &Mutant, log: &Path) -> io::Result<Fate> {
+    fn run(&self, program: &Path, suites: &[&str], log: &Path) -> io::Result<Fate> {
         let out = File::create(log)?;
         let mut child = Command::new(program)
-            .args(mutant.noticed_by)
+            .args(suites)
             .current_dir(&self.tree)
             .env(
                 "SEEDS",
