@@ -67,8 +67,8 @@ pub(crate) struct Report {
     pub(crate) failures: u64,
     /// The longest that one part of the slots took no write.
     pub(crate) longest_gap: Duration,
-    /// Keys whose acknowledged value is not there.
-    pub(crate) lost: Vec<String>,
+    /// Keys whose acknowledged value is not there, and what is.
+    pub(crate) lost: BTreeMap<String, String>,
 }
 
 impl Ledger {
@@ -114,8 +114,8 @@ impl Ledger {
 }
 
 impl Account {
-    fn lost(&self, client: &mut Client) -> Vec<String> {
-        let mut lost = Vec::new();
+    fn lost(&self, client: &mut Client) -> BTreeMap<String, String> {
+        let mut lost = BTreeMap::new();
         for (key, number) in &self.acknowledged {
             let found = client.insist(&["GET", key]);
             let known = found.as_ref().and_then(|found| found.parse().ok());
@@ -124,7 +124,8 @@ impl Account {
                 known == *number || doubtful.is_some_and(|numbers| numbers.contains(&known))
             });
             if !there {
-                lost.push(format!("{key} is {found:?}, acknowledged was {number}"));
+                let story = format!("is {found:?}, acknowledged was {number}");
+                lost.insert(key.clone(), story);
             }
         }
         lost

@@ -101,7 +101,7 @@ fn killed_at_random_moments_the_next_operator_finishes() {
 }
 
 /// Whether everything is to be tried, however long it takes.
-fn all() -> bool {
+pub(crate) fn all() -> bool {
     std::env::var("ALL").is_ok_and(|value| value == "1")
 }
 

@@ -1,0 +1,218 @@
+//! Made-up evidence in the form of the real: a run that breaks a rule, and one that comes near.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::Evidence;
+use super::Seen;
+use super::judge;
+use crate::checker::evidence::Life;
+use crate::checker::evidence::Name;
+use crate::checker::evidence::Process;
+use crate::checker::evidence::Role;
+use crate::checker::evidence::Row;
+use crate::checker::slots::Slots;
+
+const MACHINERY: &str = "system:node:node-1";
+
+/// A shard of a primary `a` and a replica `b`, Active, written down as it would be seen.
+struct Run(Vec<Evidence>);
+
+impl Run {
+    fn new() -> Self {
+        let mut run = Self(Vec::new());
+        run.object(
+            "create",
+            "ValkeyCluster",
+            "c",
+            &json!({
+                "metadata": {"uid": "uid-c", "resourceVersion": "1"},
+                "spec": {"configRef": "standard", "shards": 1, "replicasPerShard": 1},
+                "status": {"state": "Active"},
+            }),
+        );
+        for node in ["a", "b"] {
+            run.node(node);
+        }
+        run
+    }
+
+    fn node(&mut self, node: &str) {
+        let labels = json!({
+            "app.kubernetes.io/instance": "c",
+            "app.kubernetes.io/managed-by": "valkey-operator",
+            "valkey.gomomento.com/shard-index": "0",
+        });
+        let owner = json!([{"kind": "ValkeyCluster", "uid": "uid-c"}]);
+        let stamp = json!({"valkey.gomomento.com/pod-uid": format!("pod-{node}")});
+        self.object(
+            "create",
+            "ValkeyNode",
+            node,
+            &json!({
+                "metadata": {
+                    "uid": format!("node-{node}"), "resourceVersion": "2", "labels": labels,
+                    "ownerReferences": owner, "annotations": stamp,
+                },
+                "spec": {"clusterName": "c", "shardIndex": 0, "lifecycle": "Active"},
+            }),
+        );
+        self.object(
+            "create",
+            "Pod",
+            node,
+            &json!({
+                "metadata": {
+                    "uid": format!("pod-{node}"), "resourceVersion": "3", "labels": labels,
+                },
+                "status": {"phase": "Running"},
+            }),
+        );
+    }
+
+    /// What Kubernetes itself did.
+    fn object(&mut self, verb: &str, kind: &str, name: &str, body: &Value) {
+        self.asked(MACHINERY, verb, kind, name, body);
+    }
+
+    fn asked(&mut self, user: &str, verb: &str, kind: &str, name: &str, body: &Value) {
+        let (resource, _) = super::KINDS
+            .iter()
+            .find(|(_, known)| *known == kind)
+            .expect("a kind");
+        self.see(Seen::Asked(json!({
+            "verb": verb,
+            "user": {"username": user},
+            "objectRef": {"resource": resource, "namespace": "ns", "name": name},
+            "responseStatus": {"code": 200},
+            "responseObject": body,
+        })));
+    }
+
+    fn said(&mut self, message: &str, node: &str) {
+        let fields = json!({
+            "message": message, "namespace": "ns", "cluster_name": "c", "node": node,
+        });
+        self.see(Seen::Said(json!({"fields": fields})));
+    }
+
+    fn look(&mut self, processes: &[Process]) {
+        let look = processes.iter().cloned().map(Arc::new);
+        self.see(Seen::Look(look.collect()));
+    }
+
+    /// A second after what was seen before.
+    fn see(&mut self, seen: Seen) {
+        let at = self.0.last().map_or(0, |last| last.at + 1_000_000);
+        self.0.push(Evidence { at, seen });
+    }
+
+    fn broken(self) -> Vec<&'static str> {
+        judge(self.0).broken.into_keys().collect()
+    }
+}
+
+fn process(node: &str, role: Role) -> Process {
+    let slots = Slots::all();
+    let row = |node: &str, slots: &Slots| Row {
+        id: format!("id-{node}"),
+        slots: slots.clone(),
+        ..Row::default()
+    };
+    Process {
+        home: Name::new("ns", "c"),
+        pod: format!("pod-{node}"),
+        ip: format!("ip-{node}"),
+        life: Life::Alive,
+        id: format!("id-{node}"),
+        accepts: if role == Role::Primary {
+            slots.clone()
+        } else {
+            Slots::default()
+        },
+        role,
+        state_ok: true,
+        table: vec![row("a", &slots), row("b", &Slots::default())],
+        keyed: slots,
+        ..Process::default()
+    }
+}
+
+fn replica(linked: bool) -> Process {
+    let of = "id-a".to_owned();
+    process(
+        "b",
+        Role::Replica {
+            of,
+            linked,
+            synced: true,
+        },
+    )
+}
+
+#[test]
+fn a_primary_that_is_deleted_with_its_slots_is_noticed() {
+    let mut run = Run::new();
+    let both = [process("a", Role::Primary), replica(true)];
+    run.look(&both);
+    run.asked(super::OPERATOR, "delete", "ValkeyNode", "a", &Value::Null);
+    run.look(&both);
+    assert_eq!(run.broken(), ["S5"]);
+}
+
+#[test]
+fn a_failover_onto_a_replica_out_of_step_is_noticed() {
+    let failover = |before: bool, after: bool| {
+        let mut run = Run::new();
+        run.look(&[process("a", Role::Primary), replica(before)]);
+        run.said("failover to up-to-date replica for rolling upgrade", "b");
+        run.look(&[process("a", Role::Primary), replica(after)]);
+        run.broken()
+    };
+    assert_eq!(failover(false, false), ["S9"]);
+    // It may have been in step by then.
+    assert_eq!(failover(false, true), [""; 0]);
+}
+
+#[test]
+fn two_writers_of_a_slot_are_noticed_where_they_last() {
+    let writers = |looks: usize| {
+        let mut run = Run::new();
+        for _ in 0..looks {
+            run.look(&[process("a", Role::Primary), process("b", Role::Primary)]);
+        }
+        run.look(&[process("a", Role::Primary), replica(true)]);
+        run.broken()
+    };
+    assert_eq!(writers(2), ["S12"]);
+    // Processes are not asked in one moment.
+    assert_eq!(writers(1), [""; 0]);
+}
+
+#[test]
+fn two_actions_without_an_end_between_them_are_one_tick() {
+    let tick = |ends: bool| {
+        let mut run = Run::new();
+        run.look(&[process("a", Role::Primary), replica(true)]);
+        run.said("spec captured", "");
+        let node = json!({
+            "metadata": {"labels": {
+                "app.kubernetes.io/instance": "c",
+                "app.kubernetes.io/managed-by": "valkey-operator",
+                "valkey.gomomento.com/shard-index": "0",
+                "valkey.gomomento.com/join-type": "shard",
+            }, "ownerReferences": [{"kind": "ValkeyCluster", "uid": "uid-c"}]},
+        });
+        for name in ["d", "e"] {
+            run.asked(super::OPERATOR, "create", "ValkeyNode", name, &node);
+            if ends {
+                run.said("node created", name);
+            }
+        }
+        run.broken().contains(&"S1")
+    };
+    assert!(tick(false));
+    assert!(!tick(true));
+}
