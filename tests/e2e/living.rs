@@ -186,13 +186,13 @@ pub(crate) fn rolled(world: &World, namespace: &str, hz: &str) -> Result<(), Str
         .map_or(Ok(()), |node| Err(node["metadata"]["name"].to_string()))
 }
 
-fn addresses(formed: &Formed) -> Vec<String> {
+pub(crate) fn addresses(formed: &Formed) -> Vec<String> {
     let members = formed.members.iter();
     members.map(|member| member.ip.clone()).collect()
 }
 
 /// The shard that a bootstrap gives a slot to.
-fn share_of(slot: u32, wanted: &Wanted<'_>) -> u32 {
+pub(crate) fn share_of(slot: u32, wanted: &Wanted<'_>) -> u32 {
     let shards = u32::try_from(wanted.shards).expect("a small number");
     let begun = (1..shards).filter(|index| 16_384 * index / shards <= slot);
     u32::try_from(begun.count()).expect("a small number")

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use crate::checker::evidence;
 use crate::checker::evidence::Hits;
 use crate::living::Living;
 use crate::restart::all;
 use crate::slow;
-use crate::stage::say;
 use crate::testbed::network::Cut;
 use crate::testbed::network::Direction;
 use crate::world::Wanted;
@@ -19,6 +19,12 @@ use crate::world::World;
 
 /// Three times what Valkey needs to call a node failed.
 const CUT: Duration = Duration::from_secs(15);
+
+/// Between two looks that the operator is made to take.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// So often it must have looked while something was cut.
+const LOOKS_MIN: usize = 5;
 
 const BUS: u16 = 16_379;
 const CLIENT: u16 = 6379;
@@ -133,12 +139,11 @@ fn blind_operator(living: &mut Living<'_>, office: &str) {
         };
         let testbed = &living.world.stage.testbed;
         testbed.cut(office, &cut).expect("cut");
-        thread::sleep(CUT);
+        keep_looking(living);
         let said = said(living).split_off(before.len());
         testbed.heal(office).expect("healed");
         assert_eq!(destructive(&said), Vec::<String>::new());
-        let waits = said.iter().filter(|(message, _)| message == "waiting");
-        assert!(waits.count() > 0, "it noticed nothing: {said:?}");
+        assert!(looks(&said) >= LOOKS_MIN, "{what}: {said:?}");
     });
     assert!(report.lost.is_empty(), "{what}: {report:?}");
     assert_eq!(report.failures, 0, "{what}: {report:?}");
@@ -149,6 +154,7 @@ impl Partition {
     fn strike(&self, living: &mut Living<'_>, machines: &BTreeSet<String>) {
         let (here, there) = (machines.first(), machines.last());
         let (here, there) = (here.expect("a machine"), there.expect("another"));
+        one_primary_on(living, there);
         let before = said(living);
         living.under_writers(self.name, &WANTED, |living| {
             living.watch.broken(self.fault, Hits::Everything);
@@ -162,9 +168,12 @@ impl Partition {
                 };
                 testbed.cut(here, &cut).expect("cut");
             }
-            thread::sleep(CUT);
+            keep_looking(living);
+            let noticed = suspicions(living);
             let said = said(living).split_off(before.len());
             testbed.heal(here).expect("healed");
+            assert!(noticed > 0, "{}: nobody noticed", self.name);
+            assert!(looks(&said) >= LOOKS_MIN, "{}: {said:?}", self.name);
             living.watch.cut(Vec::new());
             assert_eq!(destructive(&said), Vec::<String>::new(), "{}", self.name);
         });
@@ -193,6 +202,86 @@ impl Partition {
         }
         cuts
     }
+}
+
+/// Lets replicas and primaries change places until one primary is on this machine, and two are on the other.
+fn one_primary_on(living: &mut Living<'_>, machine: &str) {
+    let here = addresses(living, machine);
+    for _ in 0..WANTED.shards {
+        let members = living.formed.members.iter();
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for primary in members.filter(|member| member.is_primary()) {
+            let side = if here.contains(&primary.ip) {
+                &mut near
+            } else {
+                &mut far
+            };
+            side.push(primary.shard);
+        }
+        let shard = match near.len() {
+            0 => far.first(),
+            1 => return,
+            _ => near.first(),
+        };
+        let shard = *shard.expect("three primaries");
+        let mut members = living.formed.members.iter();
+        let replica = members.find(|member| member.shard == shard && !member.is_primary());
+        let replica = replica.expect("a replica").ip.clone();
+        living.watch.broken("F24", Hits::Everything);
+        let told = living.world.ask(&replica, "CLUSTER FAILOVER\n");
+        assert_eq!(told.expect("answered").trim(), "OK");
+        living
+            .world
+            .until("they change places", WANTED.namespace, || {
+                let told = living.world.ask(&replica, "ROLE\n")?;
+                if told.starts_with("master") {
+                    Ok(())
+                } else {
+                    Err(told)
+                }
+            });
+        living.formed = living.world.wait_until_formed(&WANTED);
+    }
+}
+
+/// For as long as the cut lasts the operator is made to look again and again: left alone it looks twice a minute.
+fn keep_looking(living: &Living<'_>) {
+    let begun = Instant::now();
+    for number in 0.. {
+        if begun.elapsed() > CUT {
+            break;
+        }
+        let seen = format!("seen={number}");
+        let (namespace, name) = (WANTED.namespace, WANTED.name);
+        kubectl(
+            living.world,
+            &[
+                "annotate",
+                "--overwrite",
+                "--namespace",
+                namespace,
+                "valkeycluster",
+                name,
+                &seen,
+            ],
+        );
+        thread::sleep(LOOK);
+    }
+}
+
+fn looks(said: &[(String, String)]) -> usize {
+    let looks = said.iter().filter(|(message, _)| message == "active tick");
+    looks.count()
+}
+
+/// How many rows of all tables are of a member that is held to have failed, or perhaps to have.
+fn suspicions(living: &Living<'_>) -> usize {
+    let members = living.formed.members.iter();
+    let tables = members.map(|member| {
+        let told = living.world.ask(&member.ip, "CLUSTER NODES\n");
+        told.expect("answered").matches("fail").count()
+    });
+    tables.sum()
 }
 
 /// The addresses of the cluster's pods on a machine.
@@ -232,11 +321,6 @@ fn said(living: &Living<'_>) -> Vec<(String, String)> {
 }
 
 fn destructive(said: &[(String, String)]) -> Vec<String> {
-    let last = said.last();
-    say(&format!(
-        "the operator said {} lines, last {last:?}",
-        said.len()
-    ));
     let done = said
         .iter()
         .filter(|(message, _)| DESTRUCTIVE.contains(&message.as_str()));

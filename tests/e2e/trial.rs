@@ -295,9 +295,9 @@ fn between(before: &Process, after: Option<&Process>) -> Process {
         *synced |= full;
     }
     for row in &mut process.table {
-        if let Some(later) = after.table.iter().find(|later| later.id == row.id) {
-            row.slots = row.slots.common(&later.slots);
-        }
+        let others = after.table.iter().filter(|later| later.id != row.id);
+        let elsewhere = others.fold(Slots::default(), |all, later| all.with(&later.slots));
+        row.slots = row.slots.without(&elsewhere);
     }
     process
 }

@@ -357,7 +357,7 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
 }
 
 /// A line of CLUSTER NODES.
-fn row(line: &str) -> Option<Row> {
+pub(crate) fn row(line: &str) -> Option<Row> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [id, place, flags, primary, _, _, epoch, link, slots @ ..] = words.as_slice() else {
         return None;

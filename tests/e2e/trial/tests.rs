@@ -216,3 +216,46 @@ fn two_actions_without_an_end_between_them_are_one_tick() {
     assert!(tick(false));
     assert!(!tick(true));
 }
+
+#[test]
+fn a_primary_that_is_forgotten_before_its_replica_took_over_is_noticed() {
+    let forgotten = |promoted: bool| {
+        let dead = Process {
+            life: Life::Ended,
+            ..process("a", Role::Primary)
+        };
+        let owns = |node: &str, slots: Slots| Row {
+            id: format!("id-{node}"),
+            slots,
+            ..Row::default()
+        };
+        let mut witness = Process {
+            accepts: Slots::default(),
+            ..process("w", Role::Primary)
+        };
+        let mut run = Run::new();
+        run.node("w");
+        run.look(&[dead.clone(), replica(false), witness.clone()]);
+        let said = json!({
+            "message": "dead member forgotten", "namespace": "ns", "cluster_name": "c",
+            "member": "id-a",
+        });
+        run.see(Seen::Said(json!({"fields": said})));
+        let survivor = if promoted {
+            witness.table = vec![owns("b", Slots::all())];
+            process("b", Role::Primary)
+        } else {
+            witness.table = vec![owns("b", Slots::default())];
+            replica(false)
+        };
+        let survivor = Process {
+            table: witness.table.clone(),
+            ..survivor
+        };
+        run.look(&[dead, survivor, witness]);
+        run.broken().contains(&"S3")
+    };
+    assert!(forgotten(false));
+    // Both can have come between two looks.
+    assert!(!forgotten(true));
+}

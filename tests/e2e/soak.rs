@@ -1,0 +1,272 @@
+//! Faults of every kind, one after the other and two at a time, on one cluster under load: `make soak`, MINUTES=n.
+//! Never judges but at rest: between two faults the cluster is whole again, and each key that every replica had is there,
+//! or a shard is gone of which every copy was struck in one fault, and that shard is named.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use rand::RngExt as _;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde_json::Value;
+
+use crate::checker::evidence::Hits;
+use crate::ledger::Client;
+use crate::ledger::slot;
+use crate::living::Living;
+use crate::living::addresses;
+use crate::living::config;
+use crate::living::share_of;
+use crate::slow;
+use crate::stage::say;
+use crate::testbed::control::Part;
+use crate::testbed::machine::Signal;
+use crate::testbed::pod::PodName;
+use crate::world::Wanted;
+use crate::world::World;
+
+const MINUTES: u64 = 120;
+
+/// From one fault to the next, if the cluster is whole by then.
+const APART: Duration = Duration::from_mins(1);
+
+/// The second of two faults comes so many seconds after the first, at the most.
+const TOGETHER_S: u64 = 9;
+
+/// How long what hangs, hangs.
+const HANGS_S: [u64; 3] = [3, 8, 20];
+
+const KEYS: u32 = 2_000;
+
+const WANTED: Wanted<'_> = Wanted {
+    namespace: "soak",
+    name: "c",
+    shards: 3,
+    replicas: 1,
+};
+
+/// What can strike; all of it comes again.
+const FAULTS: [&str; 9] = [
+    "pod deleted",
+    "pod deleted by force",
+    "process killed",
+    "process hangs",
+    "node deleted",
+    "operator deleted",
+    "API server killed",
+    "etcd hangs",
+    "settings changed",
+];
+
+struct Soak<'a> {
+    living: Living<'a>,
+    random: StdRng,
+    /// The number that every replica has, of each key.
+    kept: BTreeMap<String, u32>,
+    rounds: u32,
+    /// The shards that a copy was struck of since the cluster was last whole, and how many.
+    struck: BTreeMap<u64, BTreeSet<String>>,
+    lost_shards: u32,
+}
+
+#[test]
+fn a_soak_of_faults_loses_nothing_that_every_replica_had() {
+    let minutes = std::env::var("MINUTES").ok();
+    if minutes.is_none() || !slow("a_soak_of_faults_loses_nothing_that_every_replica_had") {
+        say("the soak is skipped: it runs where MINUTES=n asks for it");
+        return;
+    }
+    let minutes = minutes.and_then(|minutes| minutes.parse().ok());
+    let end = Instant::now() + Duration::from_mins(minutes.unwrap_or(MINUTES));
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(rand::random);
+    say(&format!("SEED={seed}"));
+    let world = World::up();
+    let mut soak = Soak {
+        living: Living::born(&world, &WANTED),
+        random: StdRng::seed_from_u64(seed),
+        kept: BTreeMap::new(),
+        rounds: 0,
+        struck: BTreeMap::new(),
+        lost_shards: 0,
+    };
+    while Instant::now() < end {
+        soak.round();
+    }
+    say(&format!(
+        "{} rounds, {} shards lost with all their copies",
+        soak.rounds, soak.lost_shards
+    ));
+}
+
+impl Soak<'_> {
+    fn round(&mut self) {
+        self.rounds += 1;
+        self.write();
+        let begun = Instant::now();
+        let count = self.random.random_range(1..=2);
+        let mut random = StdRng::seed_from_u64(self.random.random());
+        let faults: Vec<(&str, u64)> = (0..count)
+            .map(|nth| {
+                let fault = FAULTS[random.random_range(0..FAULTS.len())];
+                (fault, nth * random.random_range(0..=TOGETHER_S))
+            })
+            .collect();
+        let what = format!("round {}: {faults:?}", self.rounds);
+        let mut struck = BTreeMap::new();
+        let rounds = self.rounds;
+        self.living.under_writers(&what, &WANTED, |living| {
+            for (fault, pause) in &faults {
+                // The moment is what is chosen here; nothing is waited for.
+                thread::sleep(Duration::from_secs(*pause));
+                if let Some((shard, pod)) = strike(living, &mut random, fault, rounds) {
+                    struck
+                        .entry(shard)
+                        .or_insert_with(BTreeSet::new)
+                        .insert(pod);
+                }
+            }
+        });
+        self.struck = struck;
+        self.read();
+        thread::sleep(APART.saturating_sub(begun.elapsed()));
+    }
+
+    /// Every key gets this round's number, which every replica then has.
+    fn write(&mut self) {
+        let mut client = Client::at(addresses(&self.living.formed));
+        let number = self.rounds;
+        for key in (0..KEYS).map(|key| format!("soak-{key}")) {
+            client.insist(&["SET", &key, &number.to_string()]);
+            self.kept.insert(key, number);
+        }
+        for member in &self.living.formed.members {
+            if member.is_primary() {
+                let told = self.living.world.ask(&member.ip, "WAIT 1 5000\n");
+                let told = told.expect("answered");
+                assert!(told.trim() == "1", "{} waits for {told}", member.ip);
+            }
+        }
+    }
+
+    /// Each key is there, or its whole shard was struck.
+    fn read(&mut self) {
+        let mut client = Client::at(addresses(&self.living.formed));
+        let mut gone: BTreeMap<u64, u32> = BTreeMap::new();
+        for (key, number) in &self.kept {
+            let found = client.insist(&["GET", key]);
+            if found.and_then(|found| found.parse().ok()) != Some(*number) {
+                let shard = u64::from(share_of(slot(key), &WANTED));
+                *gone.entry(shard).or_default() += 1;
+            }
+        }
+        for (shard, count) in gone {
+            let copies = self.struck.get(&shard).map_or(0, BTreeSet::len);
+            assert!(
+                copies > WANTED.replicas,
+                "{count} keys of shard {shard} are gone, {copies} of its copies were struck"
+            );
+            say(&format!("shard {shard} was lost with all its copies"));
+            self.lost_shards += 1;
+        }
+    }
+}
+
+/// Strikes, and tells of which shard which pod.
+fn strike(
+    living: &Living<'_>,
+    random: &mut StdRng,
+    fault: &str,
+    round: u32,
+) -> Option<(u64, String)> {
+    let world = living.world;
+    let testbed = &world.stage.testbed;
+    let pods = world
+        .pods(WANTED.namespace, WANTED.name)
+        .unwrap_or_default();
+    let running: Vec<&Value> = pods
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Running")
+        .collect();
+    let hang = Duration::from_secs(HANGS_S[random.random_range(0..HANGS_S.len())]);
+    let place = random.random_range(0..running.len().max(1));
+    match fault {
+        "operator deleted" => {
+            living.watch.broken("F08", Hits::Operator);
+            world.stage.kubectl([
+                "delete",
+                "pod",
+                "--namespace=valkey-operator",
+                "--selector=app=valkey-operator",
+                "--grace-period=0",
+                "--force",
+                "--wait=false",
+            ]);
+            return None;
+        }
+        "API server killed" => {
+            living.watch.broken("F12", Hits::Operator);
+            testbed.kill(Part::ApiServer).expect("killed");
+            testbed.start_again(Part::ApiServer).expect("started again");
+            return None;
+        }
+        "etcd hangs" => {
+            living.watch.broken("F12", Hits::Operator);
+            testbed.pause(Part::Etcd).expect("paused");
+            thread::sleep(hang);
+            testbed.resume(Part::Etcd).expect("resumed");
+            return None;
+        }
+        "settings changed" => {
+            let hz = 10 + round % 90;
+            config(world, WANTED.namespace, &hz.to_string());
+            return None;
+        }
+        _ => {}
+    }
+    let pod = running.get(place)?;
+    let name = pod["metadata"]["name"].as_str()?;
+    let uid = pod["metadata"]["uid"].as_str()?;
+    let shard = pod["metadata"]["labels"]["valkey.gomomento.com/shard-index"].as_str()?;
+    living.watch.broken("F29", Hits::Pods(vec![uid.to_owned()]));
+    let namespace = WANTED.namespace;
+    let process = PodName { namespace, name };
+    let signal = |signal| testbed.pod_signal(&process, Some("valkey-server"), signal);
+    match fault {
+        "pod deleted" => world.stage.delete("Pod", namespace, name),
+        "pod deleted by force" => {
+            world.stage.kubectl([
+                "delete",
+                "pod",
+                name,
+                "--namespace",
+                namespace,
+                "--grace-period=0",
+                "--force",
+                "--wait=false",
+                "--ignore-not-found",
+            ]);
+        }
+        "process hangs" => {
+            // It may have ended meanwhile, which is another fault.
+            if signal(Signal::Stop).is_ok() {
+                thread::sleep(hang);
+                if signal(Signal::Continue).is_err() {
+                    say(&format!("{name} ended while it hung"));
+                }
+            }
+        }
+        "node deleted" => world.stage.delete("ValkeyNode", namespace, name),
+        _ => {
+            if signal(Signal::Kill).is_err() {
+                say(&format!("{name} had ended already"));
+            }
+        }
+    }
+    Some((shard.parse().ok()?, name.to_owned()))
+}
