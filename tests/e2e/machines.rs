@@ -179,6 +179,7 @@ impl Partition {
         });
         let gone = living.gone(&WANTED);
         assert!(gone.is_empty(), "{}: {gone:?}", self.name);
+        wait_until_heard(living);
     }
 
     /// The same in the words of the checker.
@@ -241,6 +242,19 @@ fn one_primary_on(living: &mut Living<'_>, machine: &str) {
                 }
             });
         living.formed = living.world.wait_until_formed(&WANTED);
+    }
+}
+
+/// Links that were cut without being closed carry nothing for some seconds more: what was lost is sent again ever later.
+fn wait_until_heard(living: &Living<'_>) {
+    let members = living.formed.members.iter();
+    for primary in members.filter(|member| member.is_primary()) {
+        let what = format!("{} hears its replica", primary.ip);
+        living.world.until(&what, WANTED.namespace, || {
+            let told = living.world.ask(&primary.ip, "INFO replication\n")?;
+            let heard = ["lag=0,", "lag=1,"].iter().any(|lag| told.contains(lag));
+            if heard { Ok(()) } else { Err(told) }
+        });
     }
 }
 

@@ -239,10 +239,14 @@ impl Trial {
     fn truth_of_a_look(&self) -> Snapshot {
         let look = self.last().iter().map(|process| {
             let mut process = Process::clone(process);
-            // Processes are not asked in one moment: what two of them accept counts if both still do next time.
             let next = find(self.next(), &process.pod);
-            let next = next.map(|next| process.accepts.common(&next.accepts));
-            process.accepts = next.unwrap_or_default();
+            // Processes are not asked in one moment: what two of them accept counts if both still do next time.
+            let still = next.map(|next| process.accepts.common(&next.accepts));
+            process.accepts = still.unwrap_or_default();
+            // On a busy machine anybody is silent for a moment.
+            if process.life == Life::Hung && next.is_some_and(|next| next.life == Life::Alive) {
+                process.life = Life::Alive;
+            }
             process
         });
         self.snapshot(look)
@@ -281,18 +285,24 @@ fn between(before: &Process, after: Option<&Process>) -> Process {
     process.life = Life::Alive;
     process.state_ok |= after.state_ok;
     process.exports.retain(|job| after.exports.contains(job));
-    if let (
-        Role::Replica { of, linked, synced },
-        Role::Replica {
-            of: same,
-            linked: up,
-            synced: full,
-        },
-    ) = (&mut process.role, &after.role)
-        && of == same
-    {
-        *linked |= up;
-        *synced |= full;
+    match (&mut process.role, &after.role) {
+        (
+            Role::Replica { of, linked, synced },
+            Role::Replica {
+                of: same,
+                linked: up,
+                synced: full,
+            },
+        ) if of == same => {
+            *linked |= up;
+            *synced |= full;
+        }
+        // Only one that is linked is let into its primary's place, and it has what it took over.
+        (Role::Replica { linked, synced, .. }, Role::Primary) => {
+            *linked = true;
+            *synced |= !after.keyed.is_empty();
+        }
+        _ => {}
     }
     for row in &mut process.table {
         let others = after.table.iter().filter(|later| later.id != row.id);

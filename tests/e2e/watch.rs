@@ -46,7 +46,7 @@ use crate::trial::Seen;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A process that says nothing for so long hangs, or is cut off.
-const SILENCE: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// A watch that goes on until it is stopped.
 pub(crate) struct Watch {
@@ -120,9 +120,14 @@ impl Watch {
         }));
     }
 
+    /// Looks no more: nobody will ask what was seen.
+    pub(crate) fn close(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Ends the watch; `said` are the lines of the operator's log.
     pub(crate) fn stop(self, said: Vec<Value>) -> Vec<Evidence> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.close();
         let mut evidence = self.watcher.join().expect("the watcher ends");
         let told = self.told.into_inner();
         evidence.extend(told.unwrap_or_else(PoisonError::into_inner));
