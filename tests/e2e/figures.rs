@@ -364,18 +364,18 @@ fn move_by_hand(anyone: &str) -> Duration {
     let begun = Instant::now();
     for source in rows.iter().filter(|row| !row.slots.is_empty()) {
         let mut left = source.slots.len() - 4096;
-        let mut words = String::new();
+        let mut words = Vec::new();
         for &(first, last) in source.slots.ranges() {
             let count = left.min(u32::from(last - first) + 1);
             if count > 0 {
-                words += &format!(" {first} {}", u32::from(first) + count - 1);
+                words.push(format!("{first} {}", u32::from(first) + count - 1));
             }
             left -= count;
         }
-        let id = &newcomer.id;
+        let (slots, id) = (words.join(" "), &newcomer.id);
         tell(
             &source.ip,
-            &format!("CLUSTER MIGRATESLOTS SLOTSRANGE{words} NODE {id}"),
+            &format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slots} NODE {id}"),
         );
     }
     wait_for_balance(anyone);

@@ -13,7 +13,6 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
 
-use crate::checker::evidence::Hits;
 use crate::ledger::Client;
 use crate::ledger::slot;
 use crate::living::Living;
@@ -45,6 +44,14 @@ const WANTED: Wanted<'_> = Wanted {
     shards: 3,
     replicas: 1,
 };
+
+/// As a machine that burns: nothing is waited for.
+const AT_ONCE: [&str; 4] = [
+    "--grace-period=0",
+    "--force",
+    "--wait=false",
+    "--ignore-not-found",
+];
 
 /// What can strike; all of it comes again.
 const FAULTS: [&str; 9] = [
@@ -178,96 +185,88 @@ impl Soak<'_> {
     }
 }
 
-/// Strikes, and tells of which shard which pod.
+/// Strikes, and tells of which shard which pod; nothing where it strikes what is under the cluster.
 fn strike(
     living: &Living<'_>,
     random: &mut StdRng,
     fault: &str,
     round: u32,
 ) -> Option<(u64, String)> {
+    let hang = Duration::from_secs(HANGS_S[random.random_range(0..HANGS_S.len())]);
+    if strikes_the_ground(living, fault, hang, round) {
+        return None;
+    }
+    let pods = living.world.pods(WANTED.namespace, WANTED.name);
+    let mut pods = pods.expect("listed");
+    pods.retain(|pod| pod["status"]["phase"] == "Running");
+    let pod = pods.get(random.random_range(0..pods.len().max(1)))?;
+    strike_pod(living, fault, hang, pod)
+}
+
+/// Whether the fault is one of the operator, the API server or the spec.
+fn strikes_the_ground(living: &Living<'_>, fault: &str, hang: Duration, round: u32) -> bool {
     let world = living.world;
     let testbed = &world.stage.testbed;
-    let pods = world
-        .pods(WANTED.namespace, WANTED.name)
-        .unwrap_or_default();
-    let running: Vec<&Value> = pods
-        .iter()
-        .filter(|pod| pod["status"]["phase"] == "Running")
-        .collect();
-    let hang = Duration::from_secs(HANGS_S[random.random_range(0..HANGS_S.len())]);
-    let place = random.random_range(0..running.len().max(1));
     match fault {
         "operator deleted" => {
-            living.watch.broken("F08", Hits::Operator);
-            world.stage.kubectl([
-                "delete",
-                "pod",
-                "--namespace=valkey-operator",
-                "--selector=app=valkey-operator",
-                "--grace-period=0",
-                "--force",
-                "--wait=false",
-            ]);
-            return None;
+            let words = ["delete", "pod", "--namespace=valkey-operator"];
+            let which = ["--selector=app=valkey-operator"];
+            let words = words.into_iter().chain(which).chain(AT_ONCE);
+            testbed.kubectl(words).expect("deleted");
         }
         "API server killed" => {
-            living.watch.broken("F12", Hits::Operator);
             testbed.kill(Part::ApiServer).expect("killed");
             testbed.start_again(Part::ApiServer).expect("started again");
-            return None;
         }
         "etcd hangs" => {
-            living.watch.broken("F12", Hits::Operator);
             testbed.pause(Part::Etcd).expect("paused");
             thread::sleep(hang);
             testbed.resume(Part::Etcd).expect("resumed");
-            return None;
         }
         "settings changed" => {
             let hz = 10 + round % 90;
             config(world, WANTED.namespace, &hz.to_string());
-            return None;
         }
-        _ => {}
+        _ => return false,
     }
-    let pod = running.get(place)?;
-    let name = pod["metadata"]["name"].as_str()?;
-    let uid = pod["metadata"]["uid"].as_str()?;
-    let shard = pod["metadata"]["labels"]["valkey.gomomento.com/shard-index"].as_str()?;
-    living.watch.broken("F29", Hits::Pods(vec![uid.to_owned()]));
+    true
+}
+
+fn strike_pod(
+    living: &Living<'_>,
+    fault: &str,
+    hang: Duration,
+    pod: &Value,
+) -> Option<(u64, String)> {
+    let stage = &living.world.stage;
     let namespace = WANTED.namespace;
+    let name = pod["metadata"]["name"].as_str()?;
+    let shard = pod["metadata"]["labels"]["valkey.gomomento.com/shard-index"].as_str()?;
     let process = PodName { namespace, name };
-    let signal = |signal| testbed.pod_signal(&process, Some("valkey-server"), signal);
+    let signal = |signal| {
+        let sent = stage
+            .testbed
+            .pod_signal(&process, Some("valkey-server"), signal);
+        // It may have ended meanwhile, which is another fault.
+        if let Err(error) = sent {
+            say(&format!("{name}: {error}"));
+        }
+    };
     match fault {
-        "pod deleted" => world.stage.delete("Pod", namespace, name),
+        "pod deleted" => stage.delete("Pod", namespace, name),
         "pod deleted by force" => {
-            world.stage.kubectl([
-                "delete",
-                "pod",
-                name,
-                "--namespace",
-                namespace,
-                "--grace-period=0",
-                "--force",
-                "--wait=false",
-                "--ignore-not-found",
-            ]);
+            let words = ["delete", "pod", name, "--namespace", namespace];
+            let words = words.into_iter().chain(AT_ONCE);
+            stage.testbed.kubectl(words).expect("deleted");
         }
         "process hangs" => {
-            // It may have ended meanwhile, which is another fault.
-            if signal(Signal::Stop).is_ok() {
-                thread::sleep(hang);
-                if signal(Signal::Continue).is_err() {
-                    say(&format!("{name} ended while it hung"));
-                }
-            }
+            signal(Signal::Stop);
+            thread::sleep(hang);
+            signal(Signal::Continue);
         }
-        "node deleted" => world.stage.delete("ValkeyNode", namespace, name),
-        _ => {
-            if signal(Signal::Kill).is_err() {
-                say(&format!("{name} had ended already"));
-            }
-        }
+        "node deleted" => stage.delete("ValkeyNode", namespace, name),
+        "process killed" => signal(Signal::Kill),
+        other => panic!("nobody knows the fault {other:?}"),
     }
     Some((shard.parse().ok()?, name.to_owned()))
 }

@@ -1,5 +1,6 @@
 //! Made-up evidence in the form of the real: a run that breaks a rule, and one that comes near.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -259,4 +260,15 @@ fn a_primary_that_is_forgotten_before_its_replica_took_over_is_noticed() {
     assert!(forgotten(false));
     // Both can have come between two looks.
     assert!(!forgotten(true));
+}
+
+#[test]
+fn every_message_of_an_action_ends_a_tick() {
+    let source = include_str!("../../../src/controller/cluster.rs");
+    let (_, after) = source.split_once("fn say_done").expect("what says it");
+    let (body, _) = after.split_once("\n}\n").expect("its end");
+    let said: BTreeSet<&str> = body.split('"').skip(1).step_by(2).collect();
+    let failed = ["reconcile error, requeuing"];
+    let ends = said.into_iter().chain(failed).collect::<BTreeSet<_>>();
+    assert_eq!(ends, super::ENDS_OF_TICKS.into_iter().collect());
 }
