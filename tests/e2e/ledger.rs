@@ -30,6 +30,9 @@ const CADENCE: Duration = Duration::from_millis(5);
 /// After a write that failed.
 const RETRY: Duration = Duration::from_millis(10);
 
+/// Whoever insists gives up after so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Of each writer, so that a hand-over meets many slots.
 const KEYS: u64 = 20;
 
@@ -229,16 +232,33 @@ impl Client {
         Err("redirected again and again".to_owned())
     }
 
-    /// The same, tried until it is answered.
+    /// A write that a replica has too when this returns, tried until it has.
+    pub(crate) fn keep(&mut self, key: &str, value: &str) {
+        let start = Instant::now();
+        while let Err(told) = self.set_waited(key, value) {
+            let late = start.elapsed() > PATIENCE;
+            assert!(!late, "SET {key}: {told}");
+            thread::sleep(RETRY);
+        }
+    }
+
+    fn set_waited(&mut self, key: &str, value: &str) -> Result<(), String> {
+        self.call(&["SET", key, value])?;
+        // On the link of the write, which is what it waits for.
+        let home = self.homes.get(&slot(key)).cloned().ok_or("no home")?;
+        match self.ask(&home, &["WAIT", "1", "1000"])?.as_deref() {
+            Some("1") => Ok(()),
+            told => Err(format!("{told:?} replicas have it")),
+        }
+    }
+
+    /// A command like that of `call`, tried until it is answered.
     pub(crate) fn insist(&mut self, words: &[&str]) -> Option<String> {
         let start = Instant::now();
         loop {
             match self.call(words) {
                 Ok(found) => return found,
-                Err(told) => assert!(
-                    start.elapsed() < Duration::from_secs(20),
-                    "{words:?}: {told}"
-                ),
+                Err(told) => assert!(start.elapsed() < PATIENCE, "{words:?}: {told}"),
             }
             thread::sleep(RETRY);
         }

@@ -53,17 +53,20 @@ const AT_ONCE: [&str; 4] = [
     "--ignore-not-found",
 ];
 
+const HANG: &str = "process hangs";
+const SETTINGS: &str = "settings changed";
+
 /// What can strike; all of it comes again.
 const FAULTS: [&str; 9] = [
     "pod deleted",
     "pod deleted by force",
     "process killed",
-    "process hangs",
+    HANG,
     "node deleted",
     "operator deleted",
     "API server killed",
     "etcd hangs",
-    "settings changed",
+    SETTINGS,
 ];
 
 struct Soak<'a> {
@@ -126,18 +129,23 @@ impl Soak<'_> {
             })
             .collect();
         let what = format!("round {}: {faults:?}", self.rounds);
-        let mut struck = BTreeMap::new();
+        let (mut struck, mut doomed) = (BTreeMap::new(), BTreeSet::new());
         let rounds = self.rounds;
         self.living.under_writers(&what, &WANTED, |living| {
             for (fault, pause) in &faults {
                 // The moment is what is chosen here; nothing is waited for.
                 thread::sleep(Duration::from_secs(*pause));
                 if let Some((shard, pod)) = strike(living, &mut random, fault, rounds) {
-                    struck
-                        .entry(shard)
-                        .or_insert_with(BTreeSet::new)
-                        .insert(pod);
+                    if *fault != HANG {
+                        doomed.insert(pod.clone());
+                    }
+                    let copies: &mut BTreeSet<String> = struck.entry(shard).or_default();
+                    copies.insert(pod);
                 }
+            }
+            wait_until_gone(living, &doomed);
+            if faults.iter().any(|(fault, _)| *fault == SETTINGS) {
+                living.wait_until_rolled(WANTED.namespace, &hz(rounds));
             }
         });
         self.struck = struck;
@@ -150,15 +158,8 @@ impl Soak<'_> {
         let mut client = Client::at(addresses(&self.living.formed));
         let number = self.rounds;
         for key in (0..KEYS).map(|key| format!("soak-{key}")) {
-            client.insist(&["SET", &key, &number.to_string()]);
+            client.keep(&key, &number.to_string());
             self.kept.insert(key, number);
-        }
-        for member in &self.living.formed.members {
-            if member.is_primary() {
-                let told = self.living.world.ask(&member.ip, "WAIT 1 5000\n");
-                let told = told.expect("answered");
-                assert!(told.trim() == "1", "{} waits for {told}", member.ip);
-            }
         }
     }
 
@@ -183,6 +184,25 @@ impl Soak<'_> {
             self.lost_shards += 1;
         }
     }
+}
+
+/// A pod that was struck looks well for a moment, and its node is replaced.
+fn wait_until_gone(living: &Living<'_>, doomed: &BTreeSet<String>) {
+    living
+        .world
+        .until("what was struck is replaced", WANTED.namespace, || {
+            let pods = living.world.pods(WANTED.namespace, WANTED.name)?;
+            let mut names = pods
+                .iter()
+                .filter_map(|pod| pod["metadata"]["name"].as_str());
+            let left = names.find(|name| doomed.contains(*name));
+            left.map_or(Ok(()), |name| Err(format!("{name} is there")))
+        });
+}
+
+/// The setting of a round.
+fn hz(round: u32) -> String {
+    (10 + round % 90).to_string()
 }
 
 /// Strikes, and tells of which shard which pod; nothing where it strikes what is under the cluster.
@@ -223,10 +243,7 @@ fn strikes_the_ground(living: &Living<'_>, fault: &str, hang: Duration, round: u
             thread::sleep(hang);
             testbed.resume(Part::Etcd).expect("resumed");
         }
-        "settings changed" => {
-            let hz = 10 + round % 90;
-            config(world, WANTED.namespace, &hz.to_string());
-        }
+        SETTINGS => config(world, WANTED.namespace, &hz(round)),
         _ => return false,
     }
     true
@@ -259,7 +276,7 @@ fn strike_pod(
             let words = words.into_iter().chain(AT_ONCE);
             stage.testbed.kubectl(words).expect("deleted");
         }
-        "process hangs" => {
+        HANG => {
             signal(Signal::Stop);
             thread::sleep(hang);
             signal(Signal::Continue);
