@@ -48,6 +48,10 @@ use crate::watch::slot_range;
 /// The operator in a pod; beside the testbed it is an administrator that is not `kubectl`.
 const OPERATOR: &str = "system:serviceaccount:valkey-operator:valkey-operator";
 
+/// Looks are shown so many microseconds late. A line of the log comes after its command: that is answered first, and all
+/// who should know of it are told. What a step is judged by must be older than the step.
+const LATE: i64 = 300_000;
+
 /// Rules that this evidence cannot tell.
 const UNTOLD: [&str; 1] = ["S13"];
 
@@ -70,6 +74,20 @@ pub(crate) struct Evidence {
     /// Microseconds since the epoch.
     pub(crate) at: i64,
     pub(crate) seen: Seen,
+}
+
+impl Evidence {
+    fn shown(&self) -> i64 {
+        match self.seen {
+            Seen::Look(_) => self.at + LATE,
+            Seen::Asked(_)
+            | Seen::Said(_)
+            | Seen::Done(_)
+            | Seen::Cut(_)
+            | Seen::OperatorBegins
+            | Seen::Ledger(_) => self.at,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -104,8 +122,9 @@ pub(crate) struct Judgement {
 /// Judges all that was seen of one namespace.
 pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
     evidence.sort_by_key(|one| one.at);
+    let begun = evidence.first().map_or(0, |one| one.at);
     let looks = evidence.iter().filter_map(|one| match &one.seen {
-        Seen::Look(processes) => Some(processes.clone()),
+        Seen::Look(processes) => Some((one.at, processes.clone())),
         Seen::Asked(_)
         | Seen::Said(_)
         | Seen::Done(_)
@@ -118,7 +137,6 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         ..Rules::default()
     };
     let mut trial = Trial {
-        begun: evidence.first().map_or(0, |one| one.at),
         looks: looks.collect(),
         past: 0,
         objects: Objects::default(),
@@ -126,10 +144,13 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         checker: Checker::new(rules),
         operator: 0,
         judgement: Judgement::default(),
+        now: 0,
         at: 0,
     };
+    evidence.sort_by_key(Evidence::shown);
     for one in evidence {
-        trial.at = Millis::try_from((one.at - trial.begun) / 1000).unwrap_or_default();
+        trial.now = one.shown();
+        trial.at = Millis::try_from((trial.now - begun) / 1000).unwrap_or_default();
         trial.hear(one.seen);
     }
     if let Err(violation) = trial.checker.finish() {
@@ -139,8 +160,8 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
 }
 
 struct Trial {
-    begun: i64,
-    looks: Vec<Vec<Arc<Process>>>,
+    /// Each with its moment.
+    looks: Vec<(i64, Vec<Arc<Process>>)>,
     /// How many looks are over.
     past: usize,
     objects: Objects,
@@ -148,6 +169,8 @@ struct Trial {
     checker: Checker,
     operator: u32,
     judgement: Judgement,
+    /// As `Evidence::at`.
+    now: i64,
     at: Millis,
 }
 
@@ -225,21 +248,28 @@ impl Trial {
         }
     }
 
-    /// The look that comes next.
-    fn next(&self) -> &[Arc<Process>] {
-        self.looks.get(self.past).map_or(&[], Vec::as_slice)
-    }
-
+    /// The last look that was shown.
     fn last(&self) -> &[Arc<Process>] {
         let last = self.past.checked_sub(1);
         let look = last.and_then(|last| self.looks.get(last));
-        look.map_or(&[], Vec::as_slice)
+        look.map_or(&[], |(_, look)| look)
+    }
+
+    /// The one that was taken next.
+    fn following(&self) -> &[Arc<Process>] {
+        self.looks.get(self.past).map_or(&[], |(_, look)| look)
+    }
+
+    /// The first that was taken after now.
+    fn next(&self) -> &[Arc<Process>] {
+        let next = self.looks.partition_point(|(at, _)| *at < self.now);
+        self.looks.get(next).map_or(&[], |(_, look)| look)
     }
 
     fn truth_of_a_look(&self) -> Snapshot {
         let look = self.last().iter().map(|process| {
             let mut process = Process::clone(process);
-            let next = find(self.next(), &process.pod);
+            let next = find(self.following(), &process.pod);
             // Processes are not asked in one moment: what two of them accept counts if both still do next time.
             let still = next.map(|next| process.accepts.common(&next.accepts));
             process.accepts = still.unwrap_or_default();
@@ -253,11 +283,8 @@ impl Trial {
     }
 
     fn truth_of_a_step(&self) -> Snapshot {
-        let between = self
-            .last()
-            .iter()
-            .map(|before| between(before, find(self.next(), &before.pod)));
-        self.snapshot(between)
+        let before = self.last().iter();
+        self.snapshot(before.map(|before| between(before, find(self.next(), &before.pod))))
     }
 
     fn snapshot(&self, processes: impl Iterator<Item = Process>) -> Snapshot {
@@ -301,6 +328,10 @@ fn between(before: &Process, after: Option<&Process>) -> Process {
         (Role::Replica { linked, synced, .. }, Role::Primary) => {
             *linked = true;
             *synced |= !after.keyed.is_empty();
+        }
+        // A newcomer that was attached.
+        (role @ Role::Primary, Role::Replica { .. }) if process.keyed.is_empty() => {
+            *role = after.role.clone();
         }
         _ => {}
     }

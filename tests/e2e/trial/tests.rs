@@ -263,6 +263,50 @@ fn a_primary_that_is_forgotten_before_its_replica_took_over_is_noticed() {
 }
 
 #[test]
+fn a_takeover_that_a_vote_could_have_made_is_noticed() {
+    let taken = |voters: &[&str]| {
+        let rows = |owners: [&str; 3]| -> Vec<Row> {
+            let ranges = [(0, 5460), (5461, 10922), (10923, 16383)];
+            let rows = owners.into_iter().zip(ranges);
+            rows.map(|(node, range)| Row {
+                id: format!("id-{node}"),
+                slots: Slots::of([range]),
+                ..Row::default()
+            })
+            .collect()
+        };
+        let look = |owners: [&str; 3], role: Role| {
+            let mut look = vec![process("a", Role::Primary), process("b", role)];
+            look.extend(voters.iter().map(|node| process(node, Role::Primary)));
+            for process in &mut look {
+                process.table = rows(owners);
+                process.accepts = Slots::default();
+            }
+            look[0].life = Life::Ended;
+            look
+        };
+        let mut run = Run::new();
+        for node in voters {
+            run.node(node);
+        }
+        let of = "id-a".to_owned();
+        let replica = Role::Replica {
+            of,
+            linked: false,
+            synced: true,
+        };
+        for _ in 0..4 {
+            run.look(&look(["a", "d", "e"], replica.clone()));
+        }
+        run.said("no quorum — issued TAKEOVER on replica", "b");
+        run.look(&look(["b", "d", "e"], Role::Primary));
+        run.broken().contains(&"S8")
+    };
+    assert!(taken(&["d", "e"]));
+    assert!(!taken(&["d"]));
+}
+
+#[test]
 fn every_message_of_an_action_ends_a_tick() {
     let source = include_str!("../../../src/controller/cluster.rs");
     let (_, after) = source.split_once("fn say_done").expect("what says it");
