@@ -48,8 +48,8 @@ use crate::watch::slot_range;
 /// The operator in a pod; beside the testbed it is an administrator that is not `kubectl`.
 const OPERATOR: &str = "system:serviceaccount:valkey-operator:valkey-operator";
 
-/// Looks are shown so many microseconds late. A line of the log comes after its command: that is answered first, and all
-/// who should know of it are told. What a step is judged by must be older than the step.
+/// A line of the log comes so many microseconds after its command at the most: that is answered first, and all who should
+/// know of it are told.
 const LATE: i64 = 300_000;
 
 /// Rules that this evidence cannot tell.
@@ -74,20 +74,6 @@ pub(crate) struct Evidence {
     /// Microseconds since the epoch.
     pub(crate) at: i64,
     pub(crate) seen: Seen,
-}
-
-impl Evidence {
-    fn shown(&self) -> i64 {
-        match self.seen {
-            Seen::Look(_) => self.at + LATE,
-            Seen::Asked(_)
-            | Seen::Said(_)
-            | Seen::Done(_)
-            | Seen::Cut(_)
-            | Seen::OperatorBegins
-            | Seen::Ledger(_) => self.at,
-        }
-    }
 }
 
 #[derive(Clone)]
@@ -147,9 +133,8 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         now: 0,
         at: 0,
     };
-    evidence.sort_by_key(Evidence::shown);
     for one in evidence {
-        trial.now = one.shown();
+        trial.now = one.at;
         trial.at = Millis::try_from((trial.now - begun) / 1000).unwrap_or_default();
         trial.hear(one.seen);
     }
@@ -207,7 +192,7 @@ impl Trial {
             Seen::Cut(cuts) => self.cuts = cuts,
             Seen::OperatorBegins => self.operator += 1,
             Seen::Ledger(ledger) => {
-                let mut truth = self.truth_of_a_step();
+                let mut truth = self.truth_of_a_look();
                 truth.ledger = Some(ledger);
                 self.step(Actor::Machinery, What::Look, Some(truth));
             }
@@ -221,7 +206,7 @@ impl Trial {
         let field = |name: &str| fields[name].as_str().unwrap_or_default();
         let cluster = Name::new(field("namespace"), field("cluster_name"));
         self.step(by, What::Log(line.to_string()), None);
-        let truth = self.truth_of_a_step();
+        let truth = self.truth_of_a_line();
         for command in commands(fields, &cluster, &truth, self.next()) {
             self.step(by, What::Command(command), Some(truth.clone()));
         }
@@ -248,28 +233,22 @@ impl Trial {
         }
     }
 
-    /// The last look that was shown.
-    fn last(&self) -> &[Arc<Process>] {
-        let last = self.past.checked_sub(1);
-        let look = last.and_then(|last| self.looks.get(last));
-        look.map_or(&[], |(_, look)| look)
+    /// The last look that is as old as this.
+    fn last(&self, age: i64) -> &[Arc<Process>] {
+        let past = self.looks.get(..self.past).unwrap_or_default();
+        let mut old = past.iter().rev().filter(|(at, _)| at + age <= self.now);
+        old.next().map_or(&[], |(_, look)| look)
     }
 
-    /// The one that was taken next.
-    fn following(&self) -> &[Arc<Process>] {
+    /// The one that comes next.
+    fn next(&self) -> &[Arc<Process>] {
         self.looks.get(self.past).map_or(&[], |(_, look)| look)
     }
 
-    /// The first that was taken after now.
-    fn next(&self) -> &[Arc<Process>] {
-        let next = self.looks.partition_point(|(at, _)| *at < self.now);
-        self.looks.get(next).map_or(&[], |(_, look)| look)
-    }
-
     fn truth_of_a_look(&self) -> Snapshot {
-        let look = self.last().iter().map(|process| {
+        let look = self.last(0).iter().map(|process| {
             let mut process = Process::clone(process);
-            let next = find(self.following(), &process.pod);
+            let next = find(self.next(), &process.pod);
             // Processes are not asked in one moment: what two of them accept counts if both still do next time.
             let still = next.map(|next| process.accepts.common(&next.accepts));
             process.accepts = still.unwrap_or_default();
@@ -282,9 +261,25 @@ impl Trial {
         self.snapshot(look)
     }
 
+    /// Before a step whose moment is known.
     fn truth_of_a_step(&self) -> Snapshot {
-        let before = self.last().iter();
-        self.snapshot(before.map(|before| between(before, find(self.next(), &before.pod))))
+        self.truth_since(0)
+    }
+
+    /// Before the command that a line of the log tells of.
+    fn truth_of_a_line(&self) -> Snapshot {
+        self.truth_since(LATE)
+    }
+
+    fn truth_since(&self, age: i64) -> Snapshot {
+        let next = self.next();
+        let claims = claims(next);
+        let before = self.last(age).iter();
+        let pieced = before.map(|before| between(before, find(next, &before.pod), &claims));
+        Snapshot {
+            pieced: true,
+            ..self.snapshot(pieced)
+        }
     }
 
     fn snapshot(&self, processes: impl Iterator<Item = Process>) -> Snapshot {
@@ -293,6 +288,7 @@ impl Trial {
             processes: processes.map(Arc::new).collect(),
             cuts: self.cuts.clone(),
             ledger: None,
+            pieced: false,
         }
     }
 }
@@ -302,16 +298,33 @@ fn find<'a>(look: &'a [Arc<Process>], pod: &str) -> Option<&'a Process> {
     found.map(AsRef::as_ref)
 }
 
+/// What each running primary says that it owns, by id.
+fn claims(look: &[Arc<Process>]) -> BTreeMap<&str, &Slots> {
+    let running = look.iter().filter(|one| one.life == Life::Alive);
+    running
+        .filter_map(|one| {
+            let own = one.table.iter().find(|row| row.id == one.id)?;
+            Some((one.id.as_str(), &own.slots))
+        })
+        .collect()
+}
+
 /// A process between two looks, as good as it can have been for what the operator did then.
-fn between(before: &Process, after: Option<&Process>) -> Process {
+fn between(before: &Process, after: Option<&Process>, claims: &BTreeMap<&str, &Slots>) -> Process {
     let mut process = before.clone();
     process.accepts = Slots::default();
+    for row in &mut process.table {
+        let others = claims.iter().filter(|(id, _)| **id != row.id);
+        let elsewhere = others.fold(Slots::default(), |all, (_, slots)| all.with(slots));
+        row.slots = row.slots.without(&elsewhere);
+    }
     let Some(after) = after.filter(|after| after.life == Life::Alive) else {
         return process;
     };
     process.life = Life::Alive;
     process.state_ok |= after.state_ok;
     process.exports.retain(|job| after.exports.contains(job));
+    process.keyed = process.keyed.with(&after.keyed);
     match (&mut process.role, &after.role) {
         (
             Role::Replica { of, linked, synced },
@@ -323,22 +336,20 @@ fn between(before: &Process, after: Option<&Process>) -> Process {
         ) if of == same => {
             *linked |= up;
             *synced |= full;
+            process.offset = process.offset.max(after.offset);
         }
         // Only one that is linked is let into its primary's place, and it has what it took over.
         (Role::Replica { linked, synced, .. }, Role::Primary) => {
             *linked = true;
             *synced |= !after.keyed.is_empty();
+            process.offset = process.offset.max(after.offset);
         }
         // A newcomer that was attached.
-        (role @ Role::Primary, Role::Replica { .. }) if process.keyed.is_empty() => {
+        (role @ Role::Primary, Role::Replica { .. }) if before.keyed.is_empty() => {
             *role = after.role.clone();
+            process.offset = after.offset;
         }
         _ => {}
-    }
-    for row in &mut process.table {
-        let others = after.table.iter().filter(|later| later.id != row.id);
-        let elsewhere = others.fold(Slots::default(), |all, later| all.with(&later.slots));
-        row.slots = row.slots.without(&elsewhere);
     }
     process
 }
