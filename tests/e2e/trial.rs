@@ -524,13 +524,26 @@ impl Objects {
 
     /// Takes in what an event changed.
     pub(crate) fn take(&mut self, event: &Value) {
-        let Some(asked) = Asked::of(event).filter(|asked| asked.subresource != "eviction") else {
+        let Some(asked) = Asked::of(event) else {
             return;
         };
         if !matches!(event["responseStatus"]["code"].as_u64(), Some(200..300)) {
             return;
         }
         let key = (asked.kind, asked.name.clone());
+        if asked.subresource == "eviction" {
+            // The answer does not show the pod, which is being deleted from now on.
+            if let Some(pod) = self.0.get_mut(&key) {
+                let mut body = Value::clone(&pod.body);
+                body["metadata"]["deletionTimestamp"] = event["stageTimestamp"].clone();
+                let going = Object {
+                    body: Arc::new(body),
+                    ..Object::clone(pod)
+                };
+                *pod = Arc::new(going);
+            }
+            return;
+        }
         let Some(body) = asked.left else {
             self.0.remove(&key);
             return;

@@ -316,3 +316,27 @@ fn every_message_of_an_action_ends_a_tick() {
     let ends = said.into_iter().chain(failed).collect::<BTreeSet<_>>();
     assert_eq!(ends, super::ENDS_OF_TICKS.into_iter().collect());
 }
+
+#[test]
+fn a_pod_that_is_evicted_is_on_its_way_out_at_once() {
+    let mut objects = super::Objects::default();
+    let reference = json!({"resource": "pods", "namespace": "ns", "name": "a"});
+    objects.take(&json!({
+        "verb": "create", "objectRef": reference, "responseStatus": {"code": 201},
+        "responseObject": {"metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}},
+    }));
+    let mut eviction = json!({
+        "verb": "create", "objectRef": reference, "responseStatus": {"code": 429},
+        "responseObject": {"kind": "Status"}, "stageTimestamp": "2026-01-01T00:00:00.000000Z",
+    });
+    eviction["objectRef"]["subresource"] = json!("eviction");
+    let going = |objects: &super::Objects| {
+        let mut pods = objects.pods("ns");
+        pods.any(|pod| pod["metadata"]["deletionTimestamp"].is_string())
+    };
+    objects.take(&eviction);
+    assert!(!going(&objects), "it was refused");
+    eviction["responseStatus"]["code"] = json!(201);
+    objects.take(&eviction);
+    assert!(going(&objects));
+}
