@@ -1,6 +1,6 @@
 # The verbs of this project. A fresh machine needs Rust, Go, make and root; `setup` installs the
 # few Debian packages besides.
-.PHONY: demo shell down test sim mutants check e2e bless image bench setup
+.PHONY: demo shell down test sim mutants check e2e soak bless image bench setup
 TESTBED = cargo run --quiet --example testbed --
 
 demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
@@ -31,8 +31,11 @@ check: setup ## what a change must pass before it is merged
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 	cargo deny check
 
-e2e: setup ## only the tests on a real Kubernetes
+e2e: setup ## only the tests on a real Kubernetes; ALL=1 for what takes too long for `make test`
 	$(TESTBED) prepare && SLOW=1 cargo test --test e2e
+
+soak: setup ## faults of every kind under load on one cluster; MINUTES=n for another time than 120
+	$(TESTBED) prepare && SLOW=1 MINUTES=$(or $(MINUTES),120) cargo test --test e2e soak:: -- --nocapture
 
 bless: ## rewrite the generated files and the expected texts
 	UPDATE_EXPECT=1 cargo test

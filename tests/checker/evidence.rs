@@ -200,6 +200,8 @@ pub(crate) struct Snapshot {
     pub(crate) cuts: Vec<Cut>,
     /// What the clients know; none where nobody asked now.
     pub(crate) ledger: Option<Ledger>,
+    /// It was pieced together from two looks for one step: that is judged by it, and nothing is learnt from it.
+    pub(crate) pieced: bool,
 }
 
 /// A Kubernetes object.

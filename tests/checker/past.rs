@@ -104,7 +104,7 @@ impl Past {
     /// Takes a step in, before it is judged.
     pub(super) fn note(&mut self, step: &Step) {
         self.at = step.at;
-        self.fresh = step.truth.is_some();
+        self.fresh = step.truth.as_ref().is_some_and(|truth| !truth.pieced);
         if let Some(truth) = &step.truth {
             self.scene = Scene(truth.clone());
             self.look();
@@ -133,7 +133,8 @@ impl Past {
 
     fn look(&mut self) {
         let Self { scene, at, .. } = self;
-        for process in &scene.0.processes {
+        let processes = scene.0.processes.iter().filter(|_| self.fresh);
+        for process in processes {
             if !self.first_seen.contains_key(&process.pod) {
                 self.first_seen.insert(process.pod.clone(), *at);
             }

@@ -78,6 +78,13 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
             node.name
         ));
     }
+    if past
+        .scene
+        .cluster(name)
+        .is_some_and(|it| formed(&past.scene, it).is_ok())
+    {
+        return Ok(());
+    }
     match status.formed.get(name) {
         Some(Ok(at) | Err((Some(at), _))) if *at >= looked => Ok(()),
         Some(Err((_, why))) => Err(format!("{name} is called Active although {why}")),

@@ -134,6 +134,20 @@ impl Followed {
         }
     }
 
+    /// The next line, if one comes so soon.
+    pub(crate) fn next(&mut self, limit: Duration) -> Option<Said> {
+        let line = self.lines.recv_timeout(limit).ok()?;
+        let said = serde_json::from_str(&line).expect("each line is JSON");
+        Some(Said(said))
+    }
+
+    /// Every line so far.
+    pub(crate) fn heard(&self) -> Vec<Value> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = heard.iter().map(|line| serde_json::from_str(line));
+        lines.map(|line| line.expect("each line is JSON")).collect()
+    }
+
     /// Reads on until this is said of the namespace.
     pub(crate) fn hear(&mut self, namespace: &str, message: &str, limit: Duration) -> Said {
         self.listen(&format!("{message:?} of {namespace}"), limit, |said| {

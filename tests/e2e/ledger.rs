@@ -30,6 +30,9 @@ const CADENCE: Duration = Duration::from_millis(5);
 /// After a write that failed.
 const RETRY: Duration = Duration::from_millis(10);
 
+/// Whoever insists gives up after so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Of each writer, so that a hand-over meets many slots.
 const KEYS: u64 = 20;
 
@@ -67,8 +70,8 @@ pub(crate) struct Report {
     pub(crate) failures: u64,
     /// The longest that one part of the slots took no write.
     pub(crate) longest_gap: Duration,
-    /// Keys whose acknowledged value is not there.
-    pub(crate) lost: Vec<String>,
+    /// Keys whose acknowledged value is not there, and what is.
+    pub(crate) lost: BTreeMap<String, String>,
 }
 
 impl Ledger {
@@ -114,8 +117,8 @@ impl Ledger {
 }
 
 impl Account {
-    fn lost(&self, client: &mut Client) -> Vec<String> {
-        let mut lost = Vec::new();
+    fn lost(&self, client: &mut Client) -> BTreeMap<String, String> {
+        let mut lost = BTreeMap::new();
         for (key, number) in &self.acknowledged {
             let found = client.insist(&["GET", key]);
             let known = found.as_ref().and_then(|found| found.parse().ok());
@@ -124,7 +127,8 @@ impl Account {
                 known == *number || doubtful.is_some_and(|numbers| numbers.contains(&known))
             });
             if !there {
-                lost.push(format!("{key} is {found:?}, acknowledged was {number}"));
+                let story = format!("is {found:?}, acknowledged was {number}");
+                lost.insert(key.clone(), story);
             }
         }
         lost
@@ -228,16 +232,33 @@ impl Client {
         Err("redirected again and again".to_owned())
     }
 
-    /// The same, tried until it is answered.
+    /// A write that a replica has too when this returns, tried until it has.
+    pub(crate) fn keep(&mut self, key: &str, value: &str) {
+        let start = Instant::now();
+        while let Err(told) = self.set_waited(key, value) {
+            let late = start.elapsed() > PATIENCE;
+            assert!(!late, "SET {key}: {told}");
+            thread::sleep(RETRY);
+        }
+    }
+
+    fn set_waited(&mut self, key: &str, value: &str) -> Result<(), String> {
+        self.call(&["SET", key, value])?;
+        // On the link of the write, which is what it waits for.
+        let home = self.homes.get(&slot(key)).cloned().ok_or("no home")?;
+        match self.ask(&home, &["WAIT", "1", "1000"])?.as_deref() {
+            Some("1") => Ok(()),
+            told => Err(format!("{told:?} replicas have it")),
+        }
+    }
+
+    /// A command like that of `call`, tried until it is answered.
     pub(crate) fn insist(&mut self, words: &[&str]) -> Option<String> {
         let start = Instant::now();
         loop {
             match self.call(words) {
                 Ok(found) => return found,
-                Err(told) => assert!(
-                    start.elapsed() < Duration::from_secs(20),
-                    "{words:?}: {told}"
-                ),
+                Err(told) => assert!(start.elapsed() < PATIENCE, "{words:?}: {told}"),
             }
             thread::sleep(RETRY);
         }

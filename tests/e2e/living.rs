@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::checker::evidence::Hits;
 use crate::ledger::Client;
 use crate::ledger::Ledger;
 use crate::ledger::Report;
@@ -17,6 +18,9 @@ use crate::slow;
 use crate::stage::say;
 use crate::testbed::machine::Signal;
 use crate::testbed::pod::PodName;
+use crate::trial::Judgement;
+use crate::trial::judge;
+use crate::watch::Watch;
 use crate::world::Formed;
 use crate::world::Wanted;
 use crate::world::World;
@@ -38,15 +42,17 @@ const TOUR: Wanted<'_> = Wanted {
     replicas: 1,
 };
 
-/// A cluster in its namespace, and what is asked of it.
-struct Living<'a> {
-    world: &'a World,
-    formed: Formed,
+/// A cluster in its namespace, watched from its first moment, and what is asked of it.
+pub(crate) struct Living<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) formed: Formed,
+    pub(crate) watch: Watch,
 }
 
 impl<'a> Living<'a> {
-    fn born(world: &'a World, wanted: &Wanted<'_>) -> Self {
+    pub(crate) fn born(world: &'a World, wanted: &Wanted<'_>) -> Self {
         world.namespace(wanted.namespace);
+        let watch = Watch::start(&world.stage, wanted.namespace);
         config(world, wanted.namespace, "10");
         world.apply_all(&[manifest(wanted)]);
         let formed = world.wait_until_formed(wanted);
@@ -54,19 +60,51 @@ impl<'a> Living<'a> {
         for number in 0..KEYS {
             client.insist(&["SET", &key(number), "x"]);
         }
-        Self { world, formed }
+        Self {
+            world,
+            formed,
+            watch,
+        }
+    }
+
+    /// What the rules have against all that happened, and what the operator said meanwhile.
+    pub(crate) fn judged(self, said: Vec<Value>) {
+        let evidence = self.watch.stop(said);
+        let judgement = judge(evidence);
+        let Judgement {
+            broken,
+            writes,
+            commands,
+            looks,
+        } = &judgement;
+        say(&format!(
+            "judged: {writes} writes, {commands} commands, {looks} looks"
+        ));
+        assert!(
+            *writes > 0 && *commands > 0 && *looks > 0,
+            "nothing was seen: {judgement:?}"
+        );
+        let told: Vec<String> = broken.values().map(ToString::to_string).collect();
+        assert!(told.is_empty(), "{}", told.join("\n"));
     }
 
     /// Does something under writers and waits until the cluster is as it is wanted again.
-    fn under_writers(&mut self, what: &str, wanted: &Wanted<'_>, act: impl FnOnce()) -> Report {
+    pub(crate) fn under_writers(
+        &mut self,
+        what: &str,
+        wanted: &Wanted<'_>,
+        act: impl FnOnce(&Self),
+    ) -> Report {
         let ledger = Ledger::start(3, addresses(&self.formed));
         thread::sleep(RUN_UP);
         let start = Instant::now();
-        act();
+        act(self);
         self.formed = self.world.wait_until_formed(wanted);
         let took = start.elapsed();
+        self.watch.at_rest();
         thread::sleep(RUN_UP);
         let report = ledger.stop(addresses(&self.formed));
+        self.watch.ledger(&report);
         say(&format!(
             "{what}: {took:.1?}, {} writes, {} failed, longest gap {:.2?}, {} lost",
             report.writes,
@@ -78,7 +116,7 @@ impl<'a> Living<'a> {
     }
 
     /// The same, of which no client may have lost anything.
-    fn planned(&mut self, what: &str, wanted: &Wanted<'_>, act: impl FnOnce()) {
+    pub(crate) fn planned(&mut self, what: &str, wanted: &Wanted<'_>, act: impl FnOnce(&Self)) {
         let report = self.under_writers(what, wanted, act);
         assert!(report.lost.is_empty(), "{what}: {:?}", report.lost);
         let gap = report.longest_gap;
@@ -88,7 +126,7 @@ impl<'a> Living<'a> {
     }
 
     /// How many keys are gone, by the shard that they belonged to at first.
-    fn gone(&self, wanted: &Wanted<'_>) -> BTreeMap<u32, u32> {
+    pub(crate) fn gone(&self, wanted: &Wanted<'_>) -> BTreeMap<u32, u32> {
         let mut client = Client::at(addresses(&self.formed));
         let mut gone = BTreeMap::new();
         for key in (0..KEYS).map(key) {
@@ -119,7 +157,9 @@ impl<'a> Living<'a> {
             .find(|pod| pod["status"]["podIP"] == *ip)
             .expect("a pod");
         let name = pod["metadata"]["name"].as_str().expect("a name");
+        let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
         let pod = PodName { namespace, name };
+        self.watch.broken("F02", Hits::Pods(vec![uid]));
         let killed = self
             .world
             .stage
@@ -129,25 +169,30 @@ impl<'a> Living<'a> {
     }
 
     /// Waits until each node was made with this setting.
-    fn wait_until_rolled(&self, namespace: &str, hz: &str) {
-        self.world.until(&format!("hz is {hz}"), namespace, || {
-            let nodes = self.world.nodes(namespace, "c")?;
-            let old = |node: &&Value| node["spec"]["valkeySettings"]["hz"] != *hz;
-            nodes
-                .iter()
-                .find(old)
-                .map_or(Ok(()), |node| Err(node["metadata"]["name"].to_string()))
-        });
+    pub(crate) fn wait_until_rolled(&self, namespace: &str, hz: &str) {
+        let what = format!("hz is {hz}");
+        self.world
+            .until(&what, namespace, || rolled(self.world, namespace, hz));
     }
 }
 
-fn addresses(formed: &Formed) -> Vec<String> {
+/// Whether each node was made with this setting.
+pub(crate) fn rolled(world: &World, namespace: &str, hz: &str) -> Result<(), String> {
+    let nodes = world.nodes(namespace, "c")?;
+    let old = |node: &&Value| node["spec"]["valkeySettings"]["hz"] != *hz;
+    nodes
+        .iter()
+        .find(old)
+        .map_or(Ok(()), |node| Err(node["metadata"]["name"].to_string()))
+}
+
+pub(crate) fn addresses(formed: &Formed) -> Vec<String> {
     let members = formed.members.iter();
     members.map(|member| member.ip.clone()).collect()
 }
 
 /// The shard that a bootstrap gives a slot to.
-fn share_of(slot: u32, wanted: &Wanted<'_>) -> u32 {
+pub(crate) fn share_of(slot: u32, wanted: &Wanted<'_>) -> u32 {
     let shards = u32::try_from(wanted.shards).expect("a small number");
     let begun = (1..shards).filter(|index| 16_384 * index / shards <= slot);
     u32::try_from(begun.count()).expect("a small number")
@@ -157,12 +202,12 @@ fn key(number: u32) -> String {
     format!("key-{number}")
 }
 
-fn manifest(wanted: &Wanted<'_>) -> Value {
+pub(crate) fn manifest(wanted: &Wanted<'_>) -> Value {
     wanted.manifest(&json!({"configRef": wanted.namespace}))
 }
 
 /// A config for this namespace alone, so that its edits roll nobody else.
-fn config(world: &World, namespace: &str, hz: &str) {
+pub(crate) fn config(world: &World, namespace: &str, hz: &str) {
     world.apply_all(&[json!({
         "apiVersion": "valkey.gomomento.com/v1alpha1",
         "kind": "ValkeyConfig",
@@ -191,16 +236,12 @@ fn planned_work_loses_no_acknowledged_write() {
         ("a replica less", TOUR),
     ];
     for (what, wanted) in shapes {
-        living.planned(what, &wanted, || world.apply_all(&[manifest(&wanted)]));
+        living.planned(what, &wanted, |_| world.apply_all(&[manifest(&wanted)]));
     }
     let roll = |living: &mut Living<'_>, what: &str, wanted: &Wanted<'_>, hz: &str| {
-        let rolled = Living {
-            world: &world,
-            formed: world.wait_until_formed(wanted),
-        };
-        living.planned(what, wanted, || {
+        living.planned(what, wanted, |living| {
             config(&world, wanted.namespace, hz);
-            rolled.wait_until_rolled(wanted.namespace, hz);
+            living.wait_until_rolled(wanted.namespace, hz);
         });
     };
     roll(&mut living, "a roll with a replica", &TOUR, "11");
@@ -208,10 +249,11 @@ fn planned_work_loses_no_acknowledged_write() {
         replicas: 0,
         ..TOUR
     };
-    living.planned("no replica", &alone, || {
+    living.planned("no replica", &alone, |_| {
         world.apply_all(&[manifest(&alone)]);
     });
     roll(&mut living, "a roll without a replica", &alone, "12");
+    living.judged(world.log().expect("the log"));
 }
 
 #[test]
@@ -226,14 +268,10 @@ fn a_crash_costs_no_more_than_it_must() {
     };
     let mut living = Living::born(&world, &wanted);
     let act = |living: &mut Living<'_>, what: &str, shard: Option<u64>, roles: &[&str]| {
-        let victims = Living {
-            world: &world,
-            formed: world.wait_until_formed(&wanted),
-        };
-        let report = living.under_writers(what, &wanted, || {
+        let report = living.under_writers(what, &wanted, |living| {
             let shards = shard.map_or(0..3, |shard| shard..shard + 1);
             for shard in shards {
-                victims.kill("crash", shard, roles);
+                living.kill("crash", shard, roles);
             }
             thread::sleep(RUN_UP);
         });
@@ -259,6 +297,7 @@ fn a_crash_costs_no_more_than_it_must() {
 
     let (_, gone) = act(&mut living, "every pod killed", None, &both);
     assert_eq!(gone.values().sum::<u32>(), KEYS, "{gone:?}");
+    living.judged(world.log().expect("the log"));
 }
 
 #[test]
@@ -273,12 +312,8 @@ fn a_single_shard_is_taken_over_without_a_vote() {
         ..TOUR
     };
     let mut living = Living::born(&world, &wanted);
-    let victims = Living {
-        world: &world,
-        formed: world.wait_until_formed(&wanted),
-    };
-    let report = living.under_writers("the only primary killed", &wanted, || {
-        victims.kill("single", 0, &["primary"]);
+    let report = living.under_writers("the only primary killed", &wanted, |living| {
+        living.kill("single", 0, &["primary"]);
         thread::sleep(RUN_UP);
     });
     let gone = living.gone(&wanted);
@@ -291,4 +326,5 @@ fn a_single_shard_is_taken_over_without_a_vote() {
         .iter()
         .filter(|(message, _)| message == "no quorum — issued TAKEOVER on replica");
     assert_eq!(taken.count(), 1, "{said:?}");
+    living.judged(world.log().expect("the log"));
 }

@@ -7,6 +7,8 @@
     reason = "a test that cannot go on says so and ends"
 )]
 
+#[path = "../checker/lib.rs"]
+mod checker;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
@@ -15,19 +17,25 @@ mod census;
 mod crds;
 mod deletion;
 mod faults;
+mod figures;
 mod follow;
 mod governance;
 mod held;
 mod idle;
+mod kills;
 mod kinds;
 mod ledger;
 mod living;
+mod machines;
 mod permissions;
 mod process;
 mod restart;
+mod soak;
 mod stage;
 mod testbed_itself;
+mod trial;
 mod waits;
+mod watch;
 mod world;
 
 /// Whether slow tests were asked for; says which one is skipped where they were not.

@@ -104,6 +104,11 @@ impl World {
         Self { stage }
     }
 
+    /// The same without an operator: the test runs one beside it.
+    pub(crate) fn without_operator() -> Self {
+        Self { stage: Stage::up() }
+    }
+
     /// A namespace that refuses every pod beyond the `restricted` profile.
     pub(crate) fn namespace(&self, name: &str) {
         let label = json!({"pod-security.kubernetes.io/enforce": "restricted"});

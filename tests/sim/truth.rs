@@ -136,6 +136,7 @@ pub(crate) fn snapshot(world: &mut World) -> Arc<Snapshot> {
         processes: processes.collect(),
         cuts: cuts(world),
         ledger: None,
+        pieced: false,
     })
 }
 

@@ -266,6 +266,14 @@ fn audit_policy() -> serde_json::Value {
                 "system:apiserver", "system:kube-controller-manager", "system:kube-scheduler",
                 "system:kube-proxy", "testbed:dns",
             ]},
+            // With the objects themselves, so that each can be told at any moment.
+            {"level": "RequestResponse", "omitManagedFields": true,
+             "verbs": ["create", "update", "patch", "delete"], "resources": [
+                {"group": "valkey.gomomento.com"},
+                {"group": "", "resources": [
+                    "configmaps", "pods", "pods/eviction", "pods/status", "secrets", "services",
+                ]},
+            ]},
             {"level": "Metadata"},
         ],
     })
