@@ -15,7 +15,7 @@ use crate::kube::kinds::Kind;
 use crate::plan::{Edit, Fault, Kept, Millis, Part, Refusal, Watched};
 use crate::truth;
 use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
-use crate::wish::{CLUSTER, IMAGE, NAMESPACE, Wish};
+use crate::wish::{CLUSTER, IMAGES, NAMESPACE, Wish};
 use crate::world::World;
 
 /// What is asked for, and what is broken until when.
@@ -23,6 +23,8 @@ use crate::world::World;
 pub(crate) struct Stage {
     pub(crate) wish: Wish,
     healed: Millis,
+    /// Properties that are not what they were.
+    set: BTreeSet<u8>,
     repairs: Agenda<Repair>,
 }
 
@@ -41,6 +43,7 @@ impl Stage {
         Self {
             wish,
             healed,
+            set: BTreeSet::new(),
             repairs: Agenda::default(),
         }
     }
@@ -90,13 +93,16 @@ impl Stage {
             Edit::Resume => self.wish.paused = false,
             Edit::Reshape(shape) => self.wish.shape = shape,
             Edit::Set { leaf, value } => {
+                self.set.insert(leaf);
                 let leaf = Leaf::numbered(leaf);
                 return patch(world, leaf.object(), leaf.set(value));
             }
             Edit::PutBack { leaf } => {
+                self.set.remove(&leaf);
                 let leaf = Leaf::numbered(leaf);
                 return patch(world, leaf.object(), leaf.put_back(&self.wish));
             }
+            Edit::Fill { values } => return world.ledger.fill(&mut world.net, now, values),
             Edit::Misspell => return spell(world, now, "no-such-tag"),
             Edit::Respell => return spell(world, now, "9.1.2"),
             Edit::Take(kept) => return take(world, now, kept),
@@ -118,19 +124,6 @@ impl Stage {
         }
     }
 
-    /// What the documentation tells whoever made a mistake before the cluster was formed: nodes that were
-    /// made under it stay as they are, so the cluster is deleted and made again.
-    pub(crate) fn start_over(&mut self, world: &mut World) {
-        let nodes = world.kube.list(Kind::ValkeyNode, Some(NAMESPACE), "");
-        let wrong = nodes
-            .into_iter()
-            .any(|node| node["spec"]["image"].as_str() != Some(IMAGE));
-        if wrong && self.wish.exists {
-            self.edit(world, Edit::Delete);
-            self.wish.exists = true;
-        }
-    }
-
     /// Makes every wish good that was made wrong on purpose.
     pub(crate) fn put_right(&mut self, world: &mut World, shape: crate::plan::Shape) {
         let now = world.now();
@@ -139,6 +132,10 @@ impl Stage {
         }
         self.wish.paused = false;
         self.wish.shape = shape;
+        // What was set by a patch is not taken away by what is applied.
+        for leaf in std::mem::take(&mut self.set) {
+            self.edit(world, Edit::PutBack { leaf });
+        }
         self.ask(world);
     }
 
@@ -539,10 +536,12 @@ fn around(cut_off: IpAddr, all: &[IpAddr], one_way: bool, bus_only: bool) -> Vec
         .collect()
 }
 
-/// The image that every test can pull.
+/// The images that can be pulled, the machines, and the namespace.
 pub(crate) fn furnish(world: &mut World, hosts: u32) {
     let now = world.now();
-    world.kube.add_image(IMAGE);
+    for image in IMAGES {
+        world.kube.add_image(image);
+    }
     for number in 0..hosts {
         let zone = ["a", "b", "c"][usize::try_from(number % 3).unwrap_or(0)];
         let host = crate::kube::hosts::HostSpec::new(&format!("host-{number}"), zone);

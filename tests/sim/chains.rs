@@ -74,7 +74,7 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::Image,
         "/spec/tag",
-        [r#""9.1.2""#, r#""missing""#, r#""""#, "1"],
+        [r#""9.1.3""#, r#""missing""#, r#""""#, "1"],
     ),
     of(
         Part::Image,
@@ -99,7 +99,7 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::Config,
         "/spec/valkey/maxmemory",
-        [r#""32mb""#, r#""0""#, r#""x""#, "1"],
+        [r#""32mb""#, r#""8kb""#, r#""x""#, "1"],
     ),
     of(
         Part::Config,
@@ -114,12 +114,12 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::BaseConfig,
         "/spec/resources/cpu",
-        [r#""50m""#, r#""0.05""#, r#""1000""#, r#""x""#],
+        [r#""100m""#, r#""0.05""#, r#""1000""#, r#""x""#],
     ),
     of(
         Part::BaseConfig,
         "/spec/resources/memory",
-        [r#""64Mi""#, r#""67108864""#, r#""1Ti""#, r#""x""#],
+        [r#""96Mi""#, r#""67108864""#, r#""1Ti""#, r#""x""#],
     ),
     of(
         Part::BaseConfig,
@@ -152,6 +152,19 @@ impl Leaf {
     /// The property by its number.
     pub(crate) fn numbered(leaf: u8) -> &'static Self {
         &LEAVES[usize::from(leaf)]
+    }
+
+    /// The numbers of all.
+    pub(crate) fn numbers() -> impl Iterator<Item = u8> {
+        (0..LEAVES.len()).map(|number| u8::try_from(number).expect("a short table"))
+    }
+
+    /// Whether nodes are made of it: another value makes them outdated.
+    pub(crate) fn makes_nodes(&self) -> bool {
+        ["/spec/tag", "/spec/repository"].contains(&self.pointer)
+            || ["/spec/valkey/", "/spec/resources/", "/spec/placement/"]
+                .iter()
+                .any(|made_of| self.pointer.starts_with(made_of))
     }
 
     /// The object's kind, namespace and name.
@@ -212,8 +225,8 @@ fn what_is_put_back_leaves_no_trace() {
     for shape in SHAPES {
         let undisturbed = run(&plan(shape, &[(100, Edit::Apply)]), &Options::default());
         assert_eq!(undisturbed.violation, None, "undisturbed");
-        for (number, leaf) in LEAVES.iter().enumerate() {
-            let number = u8::try_from(number).expect("a short table");
+        for number in Leaf::numbers() {
+            let leaf = Leaf::numbered(number);
             for value in 0..4 {
                 jobs.extend(chains(shape, (number, value)).map(|(when, plan)| Job {
                     name: format!(

@@ -11,12 +11,6 @@ use crate::kube::kinds::Kind;
 use crate::wish::{CLUSTER, NAMESPACE, Wish};
 use crate::world::World;
 
-/// Whether the cluster was formed.
-pub(crate) fn is_active(world: &World) -> bool {
-    let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
-    cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active")
-}
-
 /// Whether the cluster is being deleted.
 pub(crate) fn is_going(world: &World) -> bool {
     let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::chains::Leaf;
 use crate::kube::client::Moment;
 use crate::kube::rng::Rng;
 
@@ -24,6 +25,9 @@ pub(crate) struct Plan {
     /// When every fault ends and the last wish is made.
     pub(crate) healed: Millis,
 }
+
+/// By now most clusters that nobody disturbs are formed.
+const FORMED: Millis = 15_000;
 
 /// Shards, and replicas of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub(crate) enum Edit {
     Misspell,
     /// And the right one again.
     Respell,
+    /// A client writes more than usual: values of some KiB, so many.
+    Fill { values: u8 },
     /// A property is set to one of its values.
     Set { leaf: u8, value: u8 },
     /// And put back.
@@ -227,13 +233,22 @@ impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut draw = Draw(Rng::new(seed));
         let shape = draw.shape();
-        let healed = draw.between(5_000, 60_000);
-        let mut acts: Vec<(Millis, Act)> = (0..draw.between(3, 8))
-            .map(|_| (draw.between(0, healed), Act::Edit(draw.edit(shape))))
-            .collect();
+        // Half of the runs leave the cluster alone until it is formed, and then change it.
+        let living = draw.yes();
+        let from = if living { FORMED } else { 0 };
+        let healed = from + draw.between(5_000, 60_000);
+        let mut acts = Vec::new();
+        for turn in 0..draw.between(3, 8) {
+            let at = draw.between(from, healed);
+            if living && turn == 0 || draw.between(0, 3) == 0 {
+                acts.extend(draw.change(at, healed));
+            } else {
+                acts.push((at, Act::Edit(draw.edit(shape))));
+            }
+        }
         // A few kinds of trouble at a time: all at once hide each other.
         acts.extend(
-            (0..draw.between(0, 6)).map(|_| (draw.between(0, healed), Act::Fault(draw.fault()))),
+            (0..draw.between(0, 6)).map(|_| (draw.between(from, healed), Act::Fault(draw.fault()))),
         );
         acts.push((draw.between(0, 3_000), Act::Edit(Edit::Apply)));
         acts.sort_by_key(|(at, _)| *at);
@@ -377,7 +392,7 @@ impl Draw {
             2 => Kept::NodeConfigMap(self.pick()),
             _ => Kept::Node(self.pick()),
         };
-        match self.between(0, 13) {
+        match self.between(0, 16) {
             0 => Edit::Delete,
             1 | 2 => Edit::Apply,
             3 | 4 => Edit::Withdraw(part),
@@ -386,13 +401,60 @@ impl Draw {
             8 => Edit::Annotate(self.pick()),
             9 => Edit::Pause,
             10 => Edit::Resume,
-            11 => Edit::Reshape(Shape {
-                shards: shape.shards + 1,
-                ..shape
-            }),
-            12 => self.one(&[Edit::Misspell, Edit::Respell]),
+            11..=13 => Edit::Reshape(self.near(shape)),
+            14 => self.one(&[Edit::Misspell, Edit::Respell]),
+            15 => Edit::Fill {
+                values: self.one(&[8, 64]),
+            },
             _ => Edit::Take(kept),
         }
+    }
+
+    /// A shape that is not far from another.
+    fn near(&mut self, shape: Shape) -> Shape {
+        let Shape { shards, replicas } = shape;
+        match self.between(0, 4) {
+            0 | 1 => Shape {
+                shards: shards + 1,
+                replicas,
+            },
+            2 => Shape {
+                shards: (shards - 1).max(1),
+                replicas,
+            },
+            3 => Shape {
+                shards,
+                replicas: replicas + 1,
+            },
+            _ => Shape {
+                shards,
+                replicas: replicas.saturating_sub(1),
+            },
+        }
+    }
+
+    /// A property is set, mostly one that nodes are made of, and perhaps put back later.
+    fn change(&mut self, at: Millis, healed: Millis) -> Vec<(Millis, Act)> {
+        let leaf = if self.between(0, 3) == 0 {
+            self.leaf(|_| true)
+        } else {
+            self.leaf(Leaf::makes_nodes)
+        };
+        // The first value is a good one.
+        let value = self.one(&[0, 0, 0, 1, 2, 3]);
+        let mut acts = vec![(at, Act::Edit(Edit::Set { leaf, value }))];
+        if self.yes() {
+            let later = self.between(at, healed);
+            acts.push((later, Act::Edit(Edit::PutBack { leaf })));
+        }
+        acts
+    }
+
+    fn leaf(&mut self, which: fn(&Leaf) -> bool) -> u8 {
+        let leaves: Vec<u8> = Leaf::numbers()
+            .filter(|leaf| which(Leaf::numbered(*leaf)))
+            .collect();
+        self.one(&leaves)
     }
 
     fn fault(&mut self) -> Fault {

@@ -151,7 +151,9 @@ impl World {
 
     /// Hands on what processes said or did since.
     fn pass_on(&mut self) {
+        let now = self.now();
         for (connection, told) in self.net.take_answers() {
+            self.ledger.hear(&mut self.net, now, connection, &told);
             match told {
                 Told::Reply(reply) => self.reply(connection, &reply),
                 Told::Closed => {
