@@ -106,6 +106,27 @@ const LEAVES: &[Leaf] = &[
         "/spec/valkey/no-such-setting",
         [r#""yes""#, r#""""#, r#""a b""#, "1"],
     ),
+    // Forced by the operator, under either name.
+    of(
+        Part::Config,
+        "/spec/valkey/cluster-node-timeout",
+        [r#""1000""#, r#""15000""#, r#""x""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/valkey/masteruser",
+        [r#""other""#, r#""""#, r#""a b""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/scheduling/priorityClassName",
+        [r#""high""#, r#""""#, r#""no such""#, "1"],
+    ),
+    of(
+        Part::Image,
+        "/spec/pullSecrets",
+        [r#"["key"]"#, "[]", r#"[""]"#, "1"],
+    ),
     of(
         Part::BaseConfig,
         "/spec/imageRef",
@@ -159,6 +180,13 @@ impl Leaf {
         (0..LEAVES.len()).map(|number| u8::try_from(number).expect("a short table"))
     }
 
+    /// An edit that makes every node outdated, and the one that takes it back.
+    pub(crate) fn roll() -> (Edit, Edit) {
+        let tag = |leaf: &u8| Self::numbered(*leaf).pointer == "/spec/tag";
+        let leaf = Self::numbers().find(tag).expect("the table has it");
+        (Edit::Set { leaf, value: 0 }, Edit::PutBack { leaf })
+    }
+
     /// Whether nodes are made of it: another value makes them outdated.
     pub(crate) fn makes_nodes(&self) -> bool {
         ["/spec/tag", "/spec/repository"].contains(&self.pointer)
@@ -210,6 +238,7 @@ fn plan(shape: Shape, acts: &[(Millis, Edit)]) -> Plan {
     Plan {
         seed: 1,
         hosts: 3,
+        neighbour: false,
         shape,
         acts: acts
             .iter()
@@ -245,15 +274,33 @@ fn what_is_put_back_leaves_no_trace() {
     hold("chains", &jobs);
 }
 
-/// One value of one property, set and put back at two times.
-fn chains(shape: Shape, (leaf, value): (u8, u8)) -> [(&'static str, Plan); 2] {
+/// One value of one property, set and put back at four times.
+fn chains(shape: Shape, (leaf, value): (u8, u8)) -> [(&'static str, Plan); 4] {
     let (set, back) = (Edit::Set { leaf, value }, Edit::PutBack { leaf });
-    [
-        ("while it is formed", 300, 20_000),
-        ("while it is Active", 20_000, 50_000),
-    ]
-    .map(|(when, at, until)| {
-        let acts = [(100, Edit::Apply), (at, set), (until, back)];
+    let (roll, rest) = Leaf::roll();
+    let grow = Edit::Reshape(Shape {
+        shards: shape.shards + 1,
+        ..shape
+    });
+    let all: [(&str, &[(Millis, Edit)]); 4] = [
+        ("while it is formed", &[(300, set), (20_000, back)]),
+        ("while it is Active", &[(20_000, set), (50_000, back)]),
+        (
+            "while it rolls",
+            &[
+                (20_000, roll),
+                (23_000, set),
+                (50_000, back),
+                (50_000, rest),
+            ],
+        ),
+        (
+            "while it grows",
+            &[(20_000, grow), (22_000, set), (50_000, back)],
+        ),
+    ];
+    all.map(|(when, edits)| {
+        let acts = [&[(100, Edit::Apply)], edits].concat();
         (when, plan(shape, &acts))
     })
 }

@@ -40,23 +40,22 @@ impl Ledger {
     }
 
     /// Writes one key, if somebody serves its slot.
-    pub(crate) fn write(&mut self, net: &mut Net, now: u64) {
+    pub(crate) fn write(&mut self, net: &mut Net, now: u64, truth: &Truth) {
         let wait = self.tried.is_multiple_of(WAITED);
-        self.put(net, now, &self.tried.to_string(), wait);
+        self.put((net, now), truth, &self.tried.to_string(), wait);
     }
 
     /// Writes so many keys with values of 4 KiB.
-    pub(crate) fn fill(&mut self, net: &mut Net, now: u64, values: u8) {
+    pub(crate) fn fill(&mut self, net: &mut Net, now: u64, truth: &Truth, values: u8) {
         for _ in 0..values {
-            self.put(net, now, &"x".repeat(4096), false);
+            self.put((net, now), truth, &"x".repeat(4096), false);
         }
     }
 
-    fn put(&mut self, net: &mut Net, now: u64, value: &str, wait: bool) {
+    fn put(&mut self, (net, now): (&mut Net, u64), truth: &Truth, value: &str, wait: bool) {
         self.tried += 1;
         let key = format!("key-{}", self.tried);
-        let truth = net.truth(now);
-        let Some(server) = server(&truth, &key) else {
+        let Some(server) = server(truth, &key) else {
             return;
         };
         let Dial::Open(connection) = net.connect(now, CLIENT, server.ip, PORT) else {
@@ -64,7 +63,7 @@ impl Ledger {
         };
         if said(net, now, connection, &["SET", &key, value]) == Answer::Reply(Value::ok()) {
             self.acknowledged.insert(key.clone(), value.to_owned());
-            let replicas = replicas(&truth, server);
+            let replicas = replicas(truth, server);
             if wait && replicas > 0 {
                 self.waiting.insert(connection, (key, replicas));
                 let wait = ["WAIT", &replicas.to_string(), PATIENCE];
@@ -91,11 +90,10 @@ impl Ledger {
     }
 
     /// Reads all of it back.
-    pub(crate) fn read(&self, net: &mut Net, now: u64) -> evidence::Ledger {
-        let truth = net.truth(now);
+    pub(crate) fn read(&self, net: &mut Net, now: u64, truth: &Truth) -> evidence::Ledger {
         let mut lost = Vec::new();
         for (key, value) in &self.acknowledged {
-            let Some(server) = server(&truth, key) else {
+            let Some(server) = server(truth, key) else {
                 continue;
             };
             let found = ask(net, now, server.ip, &["GET", key]);

@@ -107,7 +107,7 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
 async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     let record = Record::new(rules(plan, options), log.clone(), options.story);
     let mut world = World::new(Net::new(plan.seed), Kube::new(plan.seed), record);
-    furnish(&mut world, plan.hosts);
+    furnish(&mut world, plan);
     for rule in &options.trouble {
         world.kube.api.misbehave(rule.clone());
     }
@@ -149,7 +149,8 @@ async fn clients(world: Shared, api: Gate<World>) {
         if end::is_given_up(world) {
             world.ledger.close();
         } else {
-            world.ledger.write(&mut world.net, now);
+            let truth = world.own_truth();
+            world.ledger.write(&mut world.net, now, &truth);
         }
         api.nudge();
     }
@@ -268,6 +269,13 @@ impl Play {
             | Fault::SlowSync { .. }
             | Fault::SilentKubelet { .. }
             | Fault::PowerCut
+            | Fault::Garble { .. }
+            | Fault::OutOfMemory { .. }
+            | Fault::Evict { .. }
+            | Fault::Meddle { .. }
+            | Fault::Cordon { .. }
+            | Fault::SlowNetwork { .. }
+            | Fault::LoseVotes { .. }
             | Fault::SlowMounts { .. } => {}
         }
     }
@@ -403,6 +411,7 @@ impl Play {
                 }
                 match reached {
                     Ok(()) if now < world.record.acted.max(begun) + QUIET => {}
+                    Ok(()) if world.record.waits_for_files() && now <= bound => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;

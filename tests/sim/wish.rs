@@ -8,6 +8,8 @@ use crate::plan::{Part, Shape};
 
 /// Where the cluster is.
 pub(crate) const NAMESPACE: &str = "team";
+/// Where another of the same name may be.
+pub(crate) const NEIGHBOURS: &str = "others";
 /// What it is called.
 pub(crate) const CLUSTER: &str = "cache";
 /// The images that can be pulled: the one of the menu, and a later one.
