@@ -14,7 +14,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::api::node::ValkeyNode;
 use crate::controller::{Context, Error, config, stopped};
@@ -103,7 +103,15 @@ async fn tick(
     let Some(node) = look(Source::Live).await.map_err(Error::Observe)? else {
         return Ok(idle());
     };
-    match decide::node::decide(&node) {
+    let verdict = decide::node::decide(&node);
+    debug!(
+        cluster_name = cluster.name,
+        namespace = key.0,
+        node = %node.name,
+        ?verdict,
+        "decided"
+    );
+    match verdict {
         Verdict::Take(action, why) => {
             perform(context, home.as_ref(), key, &node, &action).await?;
             say(key, cluster, &action, &why.to_string());

@@ -131,16 +131,19 @@ pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
     }
 }
 
-/// A node too many, as two operators at once may make one, goes before it is taken into anything.
+/// A node too many goes before it is taken into anything: two operators at once may make one, and a cluster
+/// that starts again may have one of a shard that is not wanted any more.
 pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
     let shape = scene.desired.shape;
-    for index in 0..shape.shards {
-        let shard = ShardIndex(index);
+    let shards: BTreeSet<ShardIndex> = live(scene.world).map(shard_of).collect();
+    for shard in shards {
         let nodes: Vec<&NodeFacts> = live(scene.world)
             .filter(|node| shard_of(node) == shard)
             .collect();
-        let (have, want) = (nodes.len(), shape.nodes_per_shard());
         let idle = |node: &&NodeFacts| node.view().is_none_or(|view| view.own_slots().is_empty());
+        let wanted = shard.0 < shape.shards || !nodes.iter().all(idle);
+        let want = if wanted { shape.nodes_per_shard() } else { 0 };
+        let have = nodes.len();
         let last = nodes.into_iter().rev().find(idle);
         if let Some(node) = last
             && u32::try_from(have).is_ok_and(|have| have > want)

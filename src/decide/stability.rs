@@ -379,12 +379,18 @@ pub(super) fn missing_replicas(scene: Scene<'_>) -> Verdict {
     let nodes = shards().flat_map(|shard| shard.staying().map(move |node| (shard, node)));
     for (shard, node) in nodes {
         let serves = shard.is_primary(node) && !shard.slots.is_empty();
-        if is_stale_join(node, &outdated) && !serves {
+        if is_stale_join(node, &outdated) && !serves && !is_heir(scene.topology, node) {
             let why = Why::JoinOutdated(node.name.clone());
             return Verdict::Take(Action::DeleteNode(node.name.clone()), why);
         }
     }
     join::first(shards().map(|shard| replicas_of(scene, shard)))
+}
+
+/// It replicates a primary that nobody hears: it may hold the last copy of its data.
+fn is_heir(topology: &Topology<'_>, node: &NodeFacts) -> bool {
+    let mut heirs = (topology.strangers.values()).flat_map(|stranger| &stranger.heirs);
+    heirs.any(|heir| heir.node.name == node.name)
 }
 
 fn is_stale_join(node: &NodeFacts, outdated: &Outdated<'_>) -> bool {

@@ -597,3 +597,16 @@ fn a_node_gets_one_config_map_and_one_pod_in_its_life() {
     let foreign = |node: &mut NodeFacts| node.pod = PodSighting::Foreign;
     assert!(step("a s0 new", foreign).starts_with("a pod named a exists"));
 }
+
+/// A cluster that was lost whole came up again with a newcomer of a shard that it should not have any more.
+#[test]
+fn a_node_of_a_shard_that_is_not_wanted_goes() {
+    check(
+        "target 1x0 | a s0 | b s1",
+        expect!["take DeleteNode(b): shard 1 has 1 nodes, 0 are asked for"],
+    );
+    check(
+        "target 1x0 | a s0 slots 0-99 | b s1 slots 100-16383",
+        expect!["hold: 2 of 1 shards own slots"],
+    );
+}

@@ -8,6 +8,7 @@ use crate::decide::balance::{Setback, batch, setback, shares};
 use crate::decide::bootstrap::not_answering;
 use crate::decide::join;
 use crate::decide::ladder::Scene;
+use crate::decide::update;
 use crate::model::decision::{Action, Batch, Verdict};
 use crate::model::name::ShardIndex;
 use crate::model::shards::{Answer, Shard, Topology};
@@ -110,8 +111,20 @@ struct Plan<'a> {
 }
 
 /// One batch from one shard that has too many slots to one that has too few. The next tick may start
-/// another source's while it runs.
+/// another source's while it runs. What fails for want of room does not hold up a roll: it may be what makes
+/// the room.
 pub(super) fn rebalance(scene: Scene<'_>) -> Verdict {
+    match next_move(scene) {
+        Verdict::Hold(Why::MigrationFailed { .. } | Why::DrainTooLarge { .. })
+            if update::is_due(scene) =>
+        {
+            Verdict::Pass
+        }
+        verdict @ (Verdict::Take(_, _) | Verdict::Hold(_) | Verdict::Pass) => verdict,
+    }
+}
+
+fn next_move(scene: Scene<'_>) -> Verdict {
     let topology = scene.topology;
     let unwanted = unwanted(scene);
     let Some(plan) = plan(topology, &unwanted) else {

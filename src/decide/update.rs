@@ -28,6 +28,13 @@ pub(super) fn outdated_nodes(scene: Scene<'_>) -> Verdict {
     }
 }
 
+/// Whether any node is outdated.
+pub(super) fn is_due(scene: Scene<'_>) -> bool {
+    let outdated = Outdated::by(scene.desired);
+    let mut nodes = scene.topology.shards.values().flat_map(Shard::staying);
+    nodes.any(|node| outdated.is(node))
+}
+
 fn roll(
     topology: &Topology<'_>,
     shard: &Shard<'_>,

@@ -10,6 +10,7 @@ use super::evidence::Lost;
 use super::evidence::Millis;
 use super::evidence::Process;
 use super::evidence::Step;
+use super::past::Felt;
 use super::past::Past;
 
 /// What the family remembers.
@@ -45,7 +46,8 @@ pub(super) fn planned_work_loses_nothing(checker: &mut Checker, _: &Step) -> Ver
 
 /// S11: a write acknowledged with `WAIT R` (R = all replicas) survives any single fault.
 ///
-/// Single is what hit one pod of the shard, ever.
+/// Single is what hit one pod of the shard, ever, while another had the data: what was written while there were
+/// replicas is not in what a scale to none left.
 pub(super) fn waited_writes_survive_one_fault(checker: &mut Checker, _: &Step) -> Verdict {
     let past = &checker.past;
     for lost in lost(past).iter().filter(|lost| lost.waited) {
@@ -56,7 +58,8 @@ pub(super) fn waited_writes_survive_one_fault(checker: &mut Checker, _: &Step) -
             .filter(|(_, slots)| slots.has(lost.slot))
             .map(|(pod, _)| pod.as_str())
             .collect();
-        if pods.len() <= 1 && !felt().any(|felt| felt.everything) {
+        let beyond = |felt: &Felt| felt.everything || felt.lone.has(lost.slot);
+        if pods.len() <= 1 && !felt().any(beyond) {
             let Lost { key, slot, .. } = lost;
             let pods: Vec<&str> = pods.into_iter().collect();
             return Err(format!(

@@ -239,7 +239,7 @@ fn retired<'a>(past: &'a Past, step: &'a Step) -> Option<(&'a Value, &'a Process
 }
 
 /// S5: replace before retire: when a member is deleted, at least 1 + replicasPerShard others of its shard are
-/// live, synced and Active.
+/// live, synced and Active, by the spec as it is, or was when the operator looked.
 ///
 /// Except: excess replicas above the target, of which the others are enough; members already dead; a shard
 /// that owns no slot any more; nodes that never became Active.
@@ -254,11 +254,10 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
     if node.text("/spec/lifecycle") == "Joining" || drained {
         return Ok(());
     }
-    let Some(cluster) = scene.cluster(&process.home) else {
+    if scene.cluster(&process.home).is_none() {
         return Ok(());
-    };
-    let spec = cluster.body.get("spec").unwrap_or(&Value::Null);
-    let wanted = Shape::of(spec).replicas + 1;
+    }
+    let wanted = past.replicas_asked(step.by, &process.home) + 1;
     let others = scene.standing(&process.home).filter(|other| {
         other.pod != process.pod
             && other.primary() == primary

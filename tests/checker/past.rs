@@ -11,6 +11,8 @@ use super::evidence::Hits;
 use super::evidence::Life;
 use super::evidence::Millis;
 use super::evidence::Name;
+use super::evidence::Process;
+use super::evidence::Role;
 use super::evidence::Step;
 use super::evidence::What;
 use super::evidence::Write;
@@ -18,6 +20,7 @@ use super::scene::Body as _;
 use super::scene::INSTANCE;
 use super::scene::SHARD_INDEX;
 use super::scene::Scene;
+use super::scene::Shape;
 use super::slots::Slots;
 
 /// Something that was broken on purpose, or by a hand.
@@ -26,6 +29,8 @@ pub(super) struct Felt {
     pub(super) at: Millis,
     /// The pods that it hit, by uid, each with the slots of its shard, then.
     pub(super) pods: BTreeMap<String, Slots>,
+    /// The slots of which a pod that it hit had the only copy.
+    pub(super) lone: Slots,
     /// It may have hit anything.
     pub(super) everything: bool,
 }
@@ -68,8 +73,8 @@ pub(super) struct Past {
     pub(super) troubles: BTreeSet<String>,
     /// When something was last broken or mended.
     pub(super) trouble_at: Millis,
-    /// When a person last edited each cluster's spec.
-    edits: BTreeMap<Name, Millis>,
+    /// When a person edited each cluster's spec, and how many replicas it asked for before.
+    edits: BTreeMap<Name, Vec<(Millis, usize)>>,
     /// When a person last edited the menu.
     menu_edit: Millis,
     /// What must come about, and since when.
@@ -186,7 +191,12 @@ impl Past {
         }
         self.unsettle();
         match write.kind.as_str() {
-            "ValkeyCluster" => drop(self.edits.insert(write.name.clone(), self.at)),
+            "ValkeyCluster" => {
+                let before = write.before.as_ref().and_then(|it| it.get("spec"));
+                let before = before.map_or(0, |spec| Shape::of(spec).replicas);
+                let edits = self.edits.entry(write.name.clone()).or_default();
+                edits.push((self.at, before));
+            }
             "ValkeyConfig" | "ValkeyImage" | "ValkeyRole" => self.menu_edit = self.at,
             "Pod" => {
                 let uid = write.before.as_ref().map(|pod| pod.uid().to_owned());
@@ -214,15 +224,36 @@ impl Past {
     }
 
     fn hit(&mut self, pods: BTreeSet<String>, everything: bool) {
-        let pods = pods.into_iter().map(|pod| {
-            let slots = self.slots_of_shard(&pod);
-            (pod, slots)
-        });
+        let pods: BTreeMap<String, Slots> = pods
+            .into_iter()
+            .map(|pod| {
+                let slots = self.slots_of_shard(&pod);
+                (pod, slots)
+            })
+            .collect();
+        let lone = pods.iter().filter(|(pod, _)| !self.has_a_copy_beside(pod));
+        let lone = lone.fold(Slots::default(), |all, (_, slots)| all.with(slots));
         self.felt.push(Felt {
             at: self.at,
-            pods: pods.collect(),
+            pods,
+            lone,
             everything,
         });
+    }
+
+    /// Whether another living process has the data of a pod's shard.
+    fn has_a_copy_beside(&self, pod: &str) -> bool {
+        let Some(process) = self.scene.process(pod) else {
+            return false;
+        };
+        let has = |other: &Process| match &other.role {
+            Role::Primary => !other.own().is_empty(),
+            Role::Replica { synced, .. } => *synced,
+        };
+        let processes = self.scene.0.processes.iter();
+        processes
+            .filter(|other| other.pod != pod && other.life == Life::Alive)
+            .any(|other| other.primary() == process.primary() && has(other))
     }
 
     /// The slots of a pod's shard, in anybody's view.
@@ -295,10 +326,32 @@ impl Past {
         self.stamped.get(pod).copied()
     }
 
+    /// Whether what an operator does now may have been decided before it could know of the last edit: it reads
+    /// clusters when it looks, and the menu from its stores.
+    pub(super) fn may_not_know(&self, by: Actor, cluster: &Name) -> bool {
+        let looked = self.looked_at(by, cluster);
+        looked <= self.own_edit(cluster) || looked <= self.menu_edit + self.rules.cache_lag
+    }
+
     /// When a person last changed what a cluster should be.
     pub(super) fn edited_at(&self, cluster: &Name) -> Millis {
-        let own = self.edits.get(cluster).copied().unwrap_or_default();
-        own.max(self.menu_edit)
+        self.own_edit(cluster).max(self.menu_edit)
+    }
+
+    fn own_edit(&self, cluster: &Name) -> Millis {
+        let last = self.edits.get(cluster).and_then(|edits| edits.last());
+        last.map_or(0, |(at, _)| *at)
+    }
+
+    /// How many replicas a cluster asks for, or asked for when this operator last looked, if that is less.
+    pub(super) fn replicas_asked(&self, by: Actor, cluster: &Name) -> usize {
+        let spec = self.scene.cluster(cluster);
+        let spec = spec.and_then(|cluster| cluster.body.get("spec"));
+        let now = spec.map_or(0, |spec| Shape::of(spec).replicas);
+        let looked = self.looked_at(by, cluster);
+        let edits = self.edits.get(cluster).into_iter().flatten();
+        let unseen = edits.filter(|(at, _)| *at >= looked);
+        unseen.map(|(_, before)| *before).fold(now, usize::min)
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) struct Memory {
     turns: BTreeMap<Shard, Turn>,
     /// Who replicated whom, by pod, in the last truth.
     roles: BTreeMap<String, bool>,
-    /// The shards in motion.
-    moving: BTreeMap<Name, BTreeSet<u64>>,
+    /// The shards in motion, each with how many members it should have had when it began.
+    moving: BTreeMap<Name, BTreeMap<u64, i64>>,
 }
 
 /// One roll of one shard: from one edit to the next.
@@ -39,13 +39,16 @@ struct Turn {
     failovers: BTreeSet<String>,
     /// How often a replica became primary.
     promotions: usize,
+    /// One of them was told so before the operator could know of the edit.
+    early: bool,
 }
 
 /// S6: at most one operator-issued failover per shard per roll; role changes per shard per roll at most one
 /// when planned.
 ///
 /// Except: one more for each injected fault on that shard. A roll lasts from one edit of the cluster or the
-/// menu to the next. The same replica asked again is no second failover.
+/// menu to the next; what was decided before the operator could know of the edit belongs to the roll before.
+/// The same replica asked again is no second failover, and what ends with its cluster hands over as it likes.
 pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, rolls, .. } = checker;
     if past.fresh {
@@ -61,8 +64,8 @@ pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict
     };
     let turn = turn(past, rolls, &shard);
     turn.failovers.insert(process.pod.clone());
-    let (have, since) = (turn.failovers.len(), turn.since);
-    allowed(past, &shard, since, have, "failovers")
+    turn.early |= past.may_not_know(step.by, &shard.0);
+    allowed(past, &shard, turn, turn.failovers.len(), "failovers")
 }
 
 fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
@@ -81,8 +84,7 @@ fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
         };
         let turn = turn(past, rolls, &shard);
         turn.promotions += 1;
-        let (have, since) = (turn.promotions, turn.since);
-        allowed(past, &shard, since, have, "changes of role")?;
+        allowed(past, &shard, turn, turn.promotions, "changes of role")?;
     }
     Ok(())
 }
@@ -99,11 +101,14 @@ fn turn<'a>(past: &Past, rolls: &'a mut Memory, shard: &Shard) -> &'a mut Turn {
     turn
 }
 
-fn allowed(past: &Past, shard: &Shard, since: Millis, have: usize, what: &str) -> Verdict {
-    let Some(hits) = past.hits_on(shard, since) else {
+fn allowed(past: &Past, shard: &Shard, turn: &Turn, have: usize, what: &str) -> Verdict {
+    if past.scene.standing_cluster(&shard.0).is_none() {
+        return Ok(());
+    }
+    let Some(hits) = past.hits_on(shard, turn.since) else {
         return Ok(());
     };
-    if have <= 1 + hits {
+    if have <= 1 + hits + usize::from(turn.early) {
         return Ok(());
     }
     let (cluster, index) = shard;
@@ -125,20 +130,22 @@ pub(super) fn one_shard_in_motion(checker: &mut Checker, step: &Step) -> Verdict
         return Ok(());
     };
     let cluster = cluster_of(write);
+    let wanted = wanted(past, &cluster);
     let moving = rolls.moving.entry(cluster.clone()).or_default();
-    moving.retain(|index| surplus(past, &cluster, *index) > 0);
+    // A target that shrank meanwhile keeps no shard in motion: what is too much then is cleaned up at the end.
+    moving.retain(|index, begun| members(past, &cluster, *index) > wanted.max(*begun));
     let index = node.label(SHARD_INDEX).parse().unwrap_or_default();
     let joins_new_shard = ["shard", "primary"].contains(&node.label(JOIN_TYPE));
     let active = past
         .scene
         .cluster(&cluster)
         .is_some_and(|it| it.text("/status/state") == "Active");
-    if !active || joins_new_shard || surplus(past, &cluster, index) < 0 {
+    if !active || joins_new_shard || members(past, &cluster, index) < wanted {
         return Ok(());
     }
-    moving.insert(index);
+    moving.insert(index, wanted);
     if moving.len() > 1 {
-        let all: Vec<String> = moving.iter().map(ToString::to_string).collect();
+        let all: Vec<String> = moving.keys().map(ToString::to_string).collect();
         return Err(format!(
             "shards {} of {cluster} are in motion at once",
             all.join(" and ")
@@ -147,13 +154,17 @@ pub(super) fn one_shard_in_motion(checker: &mut Checker, step: &Step) -> Verdict
     Ok(())
 }
 
-/// By how many a shard's living members that are to stay, newcomers too, outnumber its target.
-fn surplus(past: &Past, cluster: &Name, index: u64) -> i64 {
-    let wanted = past
-        .scene
-        .cluster(cluster)
-        .and_then(|cluster| cluster.body.get("spec"))
-        .map_or(0, |spec| Shape::of(spec).replicas + 1);
+/// How many members each shard should have.
+fn wanted(past: &Past, cluster: &Name) -> i64 {
+    let spec = past.scene.cluster(cluster);
+    let spec = spec.and_then(|cluster| cluster.body.get("spec"));
+    spec.map_or(0, |spec| {
+        i64::try_from(Shape::of(spec).replicas).unwrap_or(i64::MAX - 1) + 1
+    })
+}
+
+/// A shard's living members that are to stay, newcomers too.
+fn members(past: &Past, cluster: &Name, index: u64) -> i64 {
     let members = past.scene.staying(cluster).filter(|node| {
         let pod = node.annotation(super::scene::STAMP);
         node.number("/spec/shardIndex") == Some(index)
@@ -163,6 +174,5 @@ fn surplus(past: &Past, cluster: &Name, index: u64) -> i64 {
                     .process(pod)
                     .is_some_and(|it| past.scene.stands(it)))
     });
-    let have = members.count();
-    i64::try_from(have).unwrap_or(i64::MAX) - i64::try_from(wanted).unwrap_or(i64::MAX)
+    i64::try_from(members.count()).unwrap_or(i64::MAX)
 }

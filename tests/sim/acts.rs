@@ -9,13 +9,16 @@ use serde_json::{Value, json};
 use crate::agenda::Agenda;
 use crate::chains::Leaf;
 use crate::checker::evidence::{Actor, Hits, What};
+use crate::end;
+use crate::hands::{self, Squatted};
 use crate::kube::faults::{Effect, Match, Rule, Trouble, Verb};
 use crate::kube::hosts::Processes;
 use crate::kube::kinds::Kind;
-use crate::plan::{Edit, Fault, Kept, Millis, Part, Refusal, Watched};
+use crate::kube::pool::Reuse;
+use crate::plan::{Edit, Fault, Kept, Meddling, Millis, Part, Plan, Refusal, Shape, Watched};
 use crate::truth;
 use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
-use crate::wish::{CLUSTER, IMAGE, NAMESPACE, Wish};
+use crate::wish::{CLUSTER, IMAGES, NAMESPACE, NEIGHBOURS, Wish};
 use crate::world::World;
 
 /// What is asked for, and what is broken until when.
@@ -23,6 +26,8 @@ use crate::world::World;
 pub(crate) struct Stage {
     pub(crate) wish: Wish,
     healed: Millis,
+    /// Properties that are not what they were.
+    set: BTreeSet<u8>,
     repairs: Agenda<Repair>,
 }
 
@@ -33,6 +38,12 @@ enum Repair {
     Heal(Vec<Path>),
     Sync,
     Mount((Millis, Millis)),
+    Sense,
+    Open,
+    Speed,
+    Back(Squatted),
+    Login(IpAddr),
+    Leave(ProcessId),
 }
 
 impl Stage {
@@ -41,6 +52,7 @@ impl Stage {
         Self {
             wish,
             healed,
+            set: BTreeSet::new(),
             repairs: Agenda::default(),
         }
     }
@@ -90,16 +102,35 @@ impl Stage {
             Edit::Resume => self.wish.paused = false,
             Edit::Reshape(shape) => self.wish.shape = shape,
             Edit::Set { leaf, value } => {
+                self.set.insert(leaf);
                 let leaf = Leaf::numbered(leaf);
                 return patch(world, leaf.object(), leaf.set(value));
             }
             Edit::PutBack { leaf } => {
+                self.set.remove(&leaf);
                 let leaf = Leaf::numbered(leaf);
                 return patch(world, leaf.object(), leaf.put_back(&self.wish));
+            }
+            Edit::Fill { values } => {
+                let truth = world.own_truth();
+                return world.ledger.fill(&mut world.net, now, &truth, values);
             }
             Edit::Misspell => return spell(world, now, "no-such-tag"),
             Edit::Respell => return spell(world, now, "9.1.2"),
             Edit::Take(kept) => return take(world, now, kept),
+            Edit::Squat(kept) => {
+                if let Some(squatted) = hands::squat(world, now, kept) {
+                    self.repairs.file(self.healed, Repair::Back(squatted));
+                }
+                return;
+            }
+            Edit::DeleteNamespace => {
+                self.wish.exists = false;
+                world.ledger.close();
+                let hand = &mut world.kube.hand(now);
+                hand.delete(Kind::Namespace, "", NAMESPACE).ok();
+                return;
+            }
         }
         self.ask(world);
     }
@@ -110,7 +141,7 @@ impl Stage {
         let now = world.now();
         let there = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
         let going = there.is_some_and(|there| !there["metadata"]["deletionTimestamp"].is_null());
-        if self.wish.exists && !going {
+        if self.wish.exists && !going && end::namespace_stands(world) {
             let mut hand = world.kube.hand(now);
             let object = self.wish.cluster();
             let made = hand.apply(object);
@@ -118,27 +149,21 @@ impl Stage {
         }
     }
 
-    /// What the documentation tells whoever made a mistake before the cluster was formed: nodes that were
-    /// made under it stay as they are, so the cluster is deleted and made again.
-    pub(crate) fn start_over(&mut self, world: &mut World) {
-        let nodes = world.kube.list(Kind::ValkeyNode, Some(NAMESPACE), "");
-        let wrong = nodes
-            .into_iter()
-            .any(|node| node["spec"]["image"].as_str() != Some(IMAGE));
-        if wrong && self.wish.exists {
-            self.edit(world, Edit::Delete);
-            self.wish.exists = true;
-        }
-    }
-
     /// Makes every wish good that was made wrong on purpose.
     pub(crate) fn put_right(&mut self, world: &mut World, shape: crate::plan::Shape) {
         let now = world.now();
+        if world.kube.get(Kind::Namespace, "", NAMESPACE).is_none() {
+            world.kube.hand(now).create_namespace(NAMESPACE);
+        }
         for part in Part::ALL {
             offer(world, now, part);
         }
         self.wish.paused = false;
         self.wish.shape = shape;
+        // What was set by a patch is not taken away by what is applied.
+        for leaf in std::mem::take(&mut self.set) {
+            self.edit(world, Edit::PutBack { leaf });
+        }
         self.ask(world);
     }
 
@@ -219,12 +244,31 @@ impl Stage {
                 self.repairs.file(now + lasts, Repair::Mount(usual));
                 Hits::Everything
             }
+            Fault::Garble { how, lasts } => {
+                world.garbled = Some(how);
+                self.repairs.file(now + lasts, Repair::Sense);
+                Hits::Operator
+            }
+            Fault::Cordon { lasts } => {
+                hands::close(world, now, true);
+                self.repairs.file(now + lasts, Repair::Open);
+                Hits::Operator
+            }
+            Fault::SlowNetwork { by, lasts } => {
+                world.net.set_delay(now, by);
+                self.repairs.file(now + lasts, Repair::Speed);
+                Hits::Everything
+            }
+            Fault::Meddle { how, pick, other } => self.meddle(world, how, (pick, other)),
             Fault::DeletePod { .. }
             | Fault::KillProcess { .. }
             | Fault::Hang { .. }
             | Fault::LoseHost { .. }
             | Fault::Partition { .. }
             | Fault::SilentKubelet { .. }
+            | Fault::OutOfMemory { .. }
+            | Fault::Evict { .. }
+            | Fault::LoseVotes { .. }
             | Fault::PowerCut => self.harm(world, now, fault),
         };
         world.record.fault(now, fault.id(), hits, truth);
@@ -264,6 +308,32 @@ impl Stage {
             Fault::SilentKubelet { pick, lasts } => {
                 self.lose_host(world, (pick, lasts), Processes::Alive)
             }
+            Fault::OutOfMemory { pick } => {
+                let (hits, process) = signal_one(world, pick, Signal::Kill);
+                if let Some(process) = process {
+                    world.pods.is_out_of_memory(process);
+                }
+                hits
+            }
+            Fault::Evict { pick } => {
+                let pods = named(world, Kind::Pod);
+                let Some((name, uid)) = picked(&pods, pick) else {
+                    return Hits::Pods(Vec::new());
+                };
+                let message = "The node was low on resource: memory.";
+                world.kube.evict(now, NAMESPACE, name, message);
+                Hits::Pods(vec![uid.clone()])
+            }
+            Fault::LoseVotes { pick, lasts } => {
+                let Some((replica, primary)) = hands::pair(world, pick) else {
+                    return Hits::Pods(Vec::new());
+                };
+                let all = addresses(world);
+                let paths = around(replica, &all, false, true);
+                self.cut(world, paths, now + lasts);
+                world.net.signal(now, primary, Signal::Kill);
+                Hits::Everything
+            }
             Fault::Partition {
                 pick,
                 one_way,
@@ -295,8 +365,33 @@ impl Stage {
             | Fault::Silence { .. }
             | Fault::Blind { .. }
             | Fault::SlowSync { .. }
+            | Fault::Garble { .. }
+            | Fault::Meddle { .. }
+            | Fault::Cordon { .. }
+            | Fault::SlowNetwork { .. }
             | Fault::SlowMounts { .. } => Hits::Operator,
         }
+    }
+
+    /// A hand on the topology. What it cannot do costs nothing.
+    fn meddle(&mut self, world: &mut World, how: Meddling, picks: (u8, u8)) -> Hits {
+        let now = world.now();
+        let all = alive(world);
+        let chosen = |pick| picked(&all, pick).map(|(process, _)| *process);
+        let (Some(one), Some(other)) = (chosen(picks.0), chosen(picks.1)) else {
+            return Hits::Operator;
+        };
+        if how == Meddling::Meet {
+            self.repairs
+                .file(self.healed, Repair::Leave(hands::stranger(world)));
+        }
+        let Some(ip) = hands::meddle(world, how, (one, other)) else {
+            return Hits::Operator;
+        };
+        if how == Meddling::LockOut {
+            self.repairs.file(self.healed.max(now), Repair::Login(ip));
+        }
+        Hits::Everything
     }
 
     fn lose_host(
@@ -352,6 +447,14 @@ fn mend(world: &mut World, now: Millis, repair: Repair) {
             }
         }
         Repair::Mount(usual) => world.kube.timing.propagation = usual,
+        Repair::Sense => world.garbled = None,
+        Repair::Open => hands::close(world, now, false),
+        Repair::Speed => world.net.set_delay(now, 1),
+        Repair::Back(squatted) => hands::give_back(world, now, &squatted),
+        Repair::Login(ip) => {
+            world.by_hand(ip, &["ACL", "LOAD"]);
+        }
+        Repair::Leave(stranger) => world.net.signal(now, stranger, Signal::Kill),
     }
 }
 
@@ -379,36 +482,16 @@ fn spell(world: &mut World, now: Millis, tag: &str) {
 }
 
 fn take(world: &mut World, now: Millis, kept: Kept) {
-    let (kind, pick) = match kept {
-        Kept::Service => (Kind::Service, 0),
-        Kept::AclConfigMap | Kept::NodeConfigMap(_) => (Kind::ConfigMap, 0),
-        Kept::Node(pick) => (Kind::ValkeyNode, pick),
-    };
-    let acl = format!("{CLUSTER}-acl");
-    let mut names: Vec<String> = named(world, kind)
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    let pick = match kept {
-        Kept::AclConfigMap => {
-            names.retain(|name| *name == acl);
-            pick
-        }
-        Kept::NodeConfigMap(pick) => {
-            names.retain(|name| *name != acl);
-            pick
-        }
-        Kept::Service | Kept::Node(_) => pick,
-    };
-    let Some(name) = picked(&names, pick) else {
+    let Some((kind, name)) = hands::found(world, kept) else {
         return;
     };
+    let name = &name;
     let truth = truth::snapshot(world);
     let deleted = world.kube.hand(now).delete(kind, NAMESPACE, name);
     deleted.expect("it is there");
     let pods = named(world, Kind::Pod).into_iter();
     let hit: Vec<String> = pods
-        .filter(|(pod, _)| kind == Kind::ValkeyNode && pod == name)
+        .filter(|(pod, _)| matches!(kind, Kind::ValkeyNode | Kind::Pod) && pod == name)
         .map(|(_, uid)| uid)
         .collect();
     if !hit.is_empty() {
@@ -471,12 +554,12 @@ fn events(kind: Watched) -> Match {
 }
 
 /// The one of so many that a number stands for.
-fn picked<T>(of: &[T], pick: u8) -> Option<&T> {
+pub(crate) fn picked<T>(of: &[T], pick: u8) -> Option<&T> {
     of.get(usize::from(pick) % of.len().max(1))
 }
 
 /// Names and uids of a kind in the namespace.
-fn named(world: &World, kind: Kind) -> Vec<(String, String)> {
+pub(crate) fn named(world: &World, kind: Kind) -> Vec<(String, String)> {
     let objects = world.kube.list(kind, Some(NAMESPACE), "");
     objects
         .into_iter()
@@ -539,14 +622,29 @@ fn around(cut_off: IpAddr, all: &[IpAddr], one_way: bool, bus_only: bool) -> Vec
         .collect()
 }
 
-/// The image that every test can pull.
-pub(crate) fn furnish(world: &mut World, hosts: u32) {
+/// The images that can be pulled, the machines, and the namespace.
+pub(crate) fn furnish(world: &mut World, plan: &Plan) {
     let now = world.now();
-    world.kube.add_image(IMAGE);
-    for number in 0..hosts {
+    for image in IMAGES {
+        world.kube.add_image(image);
+    }
+    for number in 0..plan.hosts {
         let zone = ["a", "b", "c"][usize::try_from(number % 3).unwrap_or(0)];
         let host = crate::kube::hosts::HostSpec::new(&format!("host-{number}"), zone);
         world.kube.add_host(now, &host);
     }
     world.kube.hand(now).create_namespace(NAMESPACE);
+    if plan.neighbour {
+        world.kube.hand(now).create_namespace(NEIGHBOURS);
+        let addresses = 2 * plan.shape.nodes() + 10;
+        world.kube.set_addresses(addresses, Reuse::Lowest);
+        let shape = Shape {
+            shards: 1,
+            replicas: 1,
+        };
+        let mut object = Wish::new(shape).cluster();
+        object["metadata"]["namespace"] = json!(NEIGHBOURS);
+        let made = world.kube.hand(now).apply(object);
+        made.expect("a wish is always a valid object");
+    }
 }

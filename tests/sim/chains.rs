@@ -74,7 +74,7 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::Image,
         "/spec/tag",
-        [r#""9.1.2""#, r#""missing""#, r#""""#, "1"],
+        [r#""9.1.3""#, r#""missing""#, r#""""#, "1"],
     ),
     of(
         Part::Image,
@@ -99,12 +99,33 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::Config,
         "/spec/valkey/maxmemory",
-        [r#""32mb""#, r#""0""#, r#""x""#, "1"],
+        [r#""32mb""#, r#""8kb""#, r#""x""#, "1"],
     ),
     of(
         Part::Config,
         "/spec/valkey/no-such-setting",
         [r#""yes""#, r#""""#, r#""a b""#, "1"],
+    ),
+    // Forced by the operator, under either name.
+    of(
+        Part::Config,
+        "/spec/valkey/cluster-node-timeout",
+        [r#""1000""#, r#""15000""#, r#""x""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/valkey/masteruser",
+        [r#""other""#, r#""""#, r#""a b""#, "1"],
+    ),
+    of(
+        Part::Config,
+        "/spec/scheduling/priorityClassName",
+        [r#""high""#, r#""""#, r#""no such""#, "1"],
+    ),
+    of(
+        Part::Image,
+        "/spec/pullSecrets",
+        [r#"["key"]"#, "[]", r#"[""]"#, "1"],
     ),
     of(
         Part::BaseConfig,
@@ -114,12 +135,12 @@ const LEAVES: &[Leaf] = &[
     of(
         Part::BaseConfig,
         "/spec/resources/cpu",
-        [r#""50m""#, r#""0.05""#, r#""1000""#, r#""x""#],
+        [r#""100m""#, r#""0.05""#, r#""1000""#, r#""x""#],
     ),
     of(
         Part::BaseConfig,
         "/spec/resources/memory",
-        [r#""64Mi""#, r#""67108864""#, r#""1Ti""#, r#""x""#],
+        [r#""96Mi""#, r#""67108864""#, r#""1Ti""#, r#""x""#],
     ),
     of(
         Part::BaseConfig,
@@ -152,6 +173,26 @@ impl Leaf {
     /// The property by its number.
     pub(crate) fn numbered(leaf: u8) -> &'static Self {
         &LEAVES[usize::from(leaf)]
+    }
+
+    /// The numbers of all.
+    pub(crate) fn numbers() -> impl Iterator<Item = u8> {
+        (0..LEAVES.len()).map(|number| u8::try_from(number).expect("a short table"))
+    }
+
+    /// An edit that makes every node outdated, and the one that takes it back.
+    pub(crate) fn roll() -> (Edit, Edit) {
+        let tag = |leaf: &u8| Self::numbered(*leaf).pointer == "/spec/tag";
+        let leaf = Self::numbers().find(tag).expect("the table has it");
+        (Edit::Set { leaf, value: 0 }, Edit::PutBack { leaf })
+    }
+
+    /// Whether nodes are made of it: another value makes them outdated.
+    pub(crate) fn makes_nodes(&self) -> bool {
+        ["/spec/tag", "/spec/repository"].contains(&self.pointer)
+            || ["/spec/valkey/", "/spec/resources/", "/spec/placement/"]
+                .iter()
+                .any(|made_of| self.pointer.starts_with(made_of))
     }
 
     /// The object's kind, namespace and name.
@@ -197,6 +238,7 @@ fn plan(shape: Shape, acts: &[(Millis, Edit)]) -> Plan {
     Plan {
         seed: 1,
         hosts: 3,
+        neighbour: false,
         shape,
         acts: acts
             .iter()
@@ -212,8 +254,8 @@ fn what_is_put_back_leaves_no_trace() {
     for shape in SHAPES {
         let undisturbed = run(&plan(shape, &[(100, Edit::Apply)]), &Options::default());
         assert_eq!(undisturbed.violation, None, "undisturbed");
-        for (number, leaf) in LEAVES.iter().enumerate() {
-            let number = u8::try_from(number).expect("a short table");
+        for number in Leaf::numbers() {
+            let leaf = Leaf::numbered(number);
             for value in 0..4 {
                 jobs.extend(chains(shape, (number, value)).map(|(when, plan)| Job {
                     name: format!(
@@ -232,15 +274,33 @@ fn what_is_put_back_leaves_no_trace() {
     hold("chains", &jobs);
 }
 
-/// One value of one property, set and put back at two times.
-fn chains(shape: Shape, (leaf, value): (u8, u8)) -> [(&'static str, Plan); 2] {
+/// One value of one property, set and put back at four times.
+fn chains(shape: Shape, (leaf, value): (u8, u8)) -> [(&'static str, Plan); 4] {
     let (set, back) = (Edit::Set { leaf, value }, Edit::PutBack { leaf });
-    [
-        ("while it is formed", 300, 20_000),
-        ("while it is Active", 20_000, 50_000),
-    ]
-    .map(|(when, at, until)| {
-        let acts = [(100, Edit::Apply), (at, set), (until, back)];
+    let (roll, rest) = Leaf::roll();
+    let grow = Edit::Reshape(Shape {
+        shards: shape.shards + 1,
+        ..shape
+    });
+    let all: [(&str, &[(Millis, Edit)]); 4] = [
+        ("while it is formed", &[(300, set), (20_000, back)]),
+        ("while it is Active", &[(20_000, set), (50_000, back)]),
+        (
+            "while it rolls",
+            &[
+                (20_000, roll),
+                (23_000, set),
+                (50_000, back),
+                (50_000, rest),
+            ],
+        ),
+        (
+            "while it grows",
+            &[(20_000, grow), (22_000, set), (50_000, back)],
+        ),
+    ];
+    all.map(|(when, edits)| {
+        let acts = [&[(100, Edit::Apply)], edits].concat();
         (when, plan(shape, &acts))
     })
 }

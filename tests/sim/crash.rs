@@ -19,6 +19,7 @@ pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
         Plan {
             seed: 1,
             hosts: 3,
+            neighbour: false,
             shape: Shape { shards, replicas },
             acts,
             healed: last + 30_000,

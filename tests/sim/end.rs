@@ -11,14 +11,18 @@ use crate::kube::kinds::Kind;
 use crate::wish::{CLUSTER, NAMESPACE, Wish};
 use crate::world::World;
 
-/// Whether the cluster was formed.
-pub(crate) fn is_active(world: &World) -> bool {
-    let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
-    cluster.is_some_and(|cluster| cluster["status"]["state"] == "Active")
+/// Whether there is a namespace to make things in.
+pub(crate) fn namespace_stands(world: &World) -> bool {
+    let namespace = world.kube.get(Kind::Namespace, "", NAMESPACE);
+    namespace.is_some_and(|namespace| namespace["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// Whether the cluster is being deleted.
+/// Whether the cluster is being deleted, by itself or with its namespace.
 pub(crate) fn is_going(world: &World) -> bool {
+    let namespace = world.kube.get(Kind::Namespace, "", NAMESPACE);
+    if namespace.is_some() && !namespace_stands(world) {
+        return true;
+    }
     let cluster = world.kube.get(Kind::ValkeyCluster, NAMESPACE, CLUSTER);
     cluster.is_some_and(|cluster| !cluster["metadata"]["deletionTimestamp"].is_null())
 }
@@ -34,6 +38,13 @@ pub(crate) fn is_given_up(world: &World) -> bool {
 
 /// Whether the wish has come true; if not, what is missing.
 pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<(), String> {
+    for object in &truth.objects {
+        let state = &object.body["status"]["state"];
+        if object.kind == "ValkeyCluster" && object.name.namespace != NAMESPACE && state != "Active"
+        {
+            return Err(format!("{} is not Active", object.name));
+        }
+    }
     if !wish.exists {
         let left = truth
             .objects

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! swarm crash stale regressions forms     the suites; suite.rs runs many runs, shrink.rs cuts one down
-//! plan.rs ─► run.rs ─► acts.rs            what a seed stands for; one run; every edit and fault, once each
+//! plan.rs ─► run.rs ─► acts.rs, hands.rs  what a seed stands for; one run; every edit and fault, once each
 //!              │
 //!   operators.rs (the real operator) ─► kube/client.rs ─► kube/    the Kubernetes that misbehaves
 //!              │                    └─► pipes.rs ───────► valkey/  Valkey processes, held to real ones
@@ -31,6 +31,7 @@ mod coverage;
 mod crash;
 mod end;
 mod forms;
+mod hands;
 #[path = "kube/lib.rs"]
 mod kube;
 mod ledger;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::chains::Leaf;
 use crate::kube::client::Moment;
 use crate::kube::rng::Rng;
 
@@ -19,11 +20,18 @@ pub(crate) struct Plan {
     pub(crate) hosts: u32,
     /// What the cluster is to be.
     pub(crate) shape: Shape,
+    /// Another cluster shares the machines and a few addresses, of which the freed ones come back at once.
+    pub(crate) neighbour: bool,
     /// What happens, in the order of time.
     pub(crate) acts: Vec<(Millis, Act)>,
     /// When every fault ends and the last wish is made.
     pub(crate) healed: Millis,
 }
+
+/// What lasts long outlasts every wait of a minute.
+const LONG: Millis = 100_000;
+/// By now most clusters that nobody disturbs are formed.
+const FORMED: Millis = 15_000;
 
 /// Shards, and replicas of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +81,18 @@ pub(crate) enum Edit {
     Misspell,
     /// And the right one again.
     Respell,
+    /// A client writes more than usual: values of some KiB, so many.
+    Fill { values: u8 },
     /// A property is set to one of its values.
     Set { leaf: u8, value: u8 },
     /// And put back.
     PutBack { leaf: u8 },
     /// Somebody deletes what the operator keeps (F19).
     Take(Kept),
+    /// Somebody puts an object of his own in its place; what was there comes back in the end.
+    Squat(Kept),
+    /// The namespace is deleted (F30).
+    DeleteNamespace,
 }
 
 /// Parts of the menu, and the reason why a cluster without one waits.
@@ -94,9 +108,11 @@ pub(crate) enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Service,
+    Auth,
     AclConfigMap,
     NodeConfigMap(u8),
     Node(u8),
+    Pod(u8),
 }
 
 /// What is broken; `pick` chooses among what is there, `lasts` is in milliseconds.
@@ -145,14 +161,55 @@ pub(crate) enum Fault {
     },
     /// F07: the operator reaches no pod.
     Blind { lasts: Millis },
+    /// F07: what processes tell the operator makes no sense.
+    Garble { how: Garbling, lasts: Millis },
     /// F14: first syncs take so much longer.
     SlowSync { by: Millis, lasts: Millis },
+    /// F15: the kernel kills a process for its memory.
+    OutOfMemory { pick: u8 },
+    /// F16: a kubelet evicts a pod.
+    Evict { pick: u8 },
     /// F22: a pod's object lingers, since its kubelet is silent.
     SilentKubelet { pick: u8, lasts: Millis },
+    /// F24: somebody changes the topology by hand.
+    Meddle { how: Meddling, pick: u8, other: u8 },
     /// F25: everything dies at once.
     PowerCut,
+    /// F26: no machine takes a new pod.
+    Cordon { lasts: Millis },
     /// F27: mounted files follow their ConfigMap late.
     SlowMounts { lasts: Millis },
+    /// F28: every message between processes takes so long.
+    SlowNetwork { by: Millis, lasts: Millis },
+    /// F29: a primary dies, and nobody hears its replica ask for votes.
+    LoseVotes { pick: u8, lasts: Millis },
+}
+
+/// What a reply is instead of what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbling {
+    /// An error.
+    Refusal,
+    /// A reply of another type.
+    Type,
+    /// No reply at all, only bytes.
+    Bytes,
+}
+
+/// What a hand does to the topology: to one process, sometimes about another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meddling {
+    Failover,
+    Takeover,
+    Forget,
+    Reset,
+    SetSlot,
+    AddSlot,
+    Replicate,
+    /// A process that is no part of any cluster of ours is met.
+    Meet,
+    /// The operator's user is turned off.
+    LockOut,
 }
 
 /// How the API server refuses.
@@ -205,7 +262,7 @@ impl Fault {
             Self::LoseHost { .. } => "F04",
             Self::Partition { one_way: false, .. } => "F05",
             Self::Partition { one_way: true, .. } => "F06",
-            Self::Blind { .. } => "F07",
+            Self::Blind { .. } | Self::Garble { .. } => "F07",
             Self::Kill { .. } | Self::KillAtWrite { .. } => "F08",
             Self::Second { .. } => "F09",
             Self::Refuse { .. } => "F10",
@@ -215,9 +272,15 @@ impl Fault {
             | Self::StaleLists { .. } => "F11",
             Self::Silence { .. } => "F12",
             Self::SlowSync { .. } => "F14",
+            Self::OutOfMemory { .. } => "F15",
+            Self::Evict { .. } => "F16",
             Self::SilentKubelet { .. } => "F22",
+            Self::Meddle { .. } => "F24",
             Self::PowerCut => "F25",
+            Self::Cordon { .. } => "F26",
             Self::SlowMounts { .. } => "F27",
+            Self::SlowNetwork { .. } => "F28",
+            Self::LoseVotes { .. } => "F29",
         }
     }
 }
@@ -225,22 +288,37 @@ impl Fault {
 impl Plan {
     /// What a seed stands for in the swarm.
     pub(crate) fn draw(seed: u64) -> Self {
-        let mut draw = Draw(Rng::new(seed));
+        let mut draw = Draw {
+            rng: Rng::new(seed),
+            long: false,
+        };
         let shape = draw.shape();
-        let healed = draw.between(5_000, 60_000);
-        let mut acts: Vec<(Millis, Act)> = (0..draw.between(3, 8))
-            .map(|_| (draw.between(0, healed), Act::Edit(draw.edit(shape))))
-            .collect();
+        // Half of the runs leave the cluster alone until it is formed, and then change it.
+        let living = draw.yes();
+        let from = if living { FORMED } else { 0 };
+        draw.long = draw.between(0, 11) == 0;
+        let healed = from + draw.between(5_000, 60_000);
+        let mut acts = Vec::new();
+        for turn in 0..draw.between(3, 8) {
+            let at = draw.between(from, healed);
+            if living && turn == 0 || draw.between(0, 3) == 0 {
+                acts.extend(draw.change(at, healed));
+            } else {
+                acts.push((at, Act::Edit(draw.edit(shape))));
+            }
+        }
         // A few kinds of trouble at a time: all at once hide each other.
         acts.extend(
-            (0..draw.between(0, 6)).map(|_| (draw.between(0, healed), Act::Fault(draw.fault()))),
+            (0..draw.between(0, 6)).map(|_| (draw.between(from, healed), Act::Fault(draw.fault()))),
         );
         acts.push((draw.between(0, 3_000), Act::Edit(Edit::Apply)));
+        let healed = if draw.long { healed + LONG } else { healed };
         acts.sort_by_key(|(at, _)| *at);
         Self {
             seed,
             hosts: u32::try_from(draw.between(1, 5)).unwrap_or(1),
             shape,
+            neighbour: draw.between(0, 9) == 0,
             acts,
             healed,
         }
@@ -324,11 +402,15 @@ impl FromStr for Replay {
     }
 }
 
-struct Draw(Rng);
+struct Draw {
+    rng: Rng,
+    /// Some of what is broken stays so for longer than a minute.
+    long: bool,
+}
 
 impl Draw {
     fn between(&mut self, low: u64, high: u64) -> u64 {
-        self.0.between((low, high))
+        self.rng.between((low, high))
     }
 
     fn pick(&mut self) -> u8 {
@@ -365,19 +447,24 @@ impl Draw {
     }
 
     fn lasts(&mut self) -> Millis {
+        if self.long && self.yes() {
+            return LONG;
+        }
         let longest = self.one(&[1_000, 5_000, 30_000]);
         self.between(100, longest)
     }
 
     fn edit(&mut self, shape: Shape) -> Edit {
         let part = self.one(&[Part::Image, Part::Config, Part::BaseConfig, Part::Role]);
-        let kept = match self.between(0, 3) {
+        let kept = match self.between(0, 5) {
             0 => Kept::Service,
             1 => Kept::AclConfigMap,
             2 => Kept::NodeConfigMap(self.pick()),
+            3 => Kept::Auth,
+            4 => Kept::Pod(self.pick()),
             _ => Kept::Node(self.pick()),
         };
-        match self.between(0, 13) {
+        match self.between(0, 18) {
             0 => Edit::Delete,
             1 | 2 => Edit::Apply,
             3 | 4 => Edit::Withdraw(part),
@@ -386,19 +473,68 @@ impl Draw {
             8 => Edit::Annotate(self.pick()),
             9 => Edit::Pause,
             10 => Edit::Resume,
-            11 => Edit::Reshape(Shape {
-                shards: shape.shards + 1,
-                ..shape
-            }),
-            12 => self.one(&[Edit::Misspell, Edit::Respell]),
+            11..=13 => Edit::Reshape(self.near(shape)),
+            14 => self.one(&[Edit::Misspell, Edit::Respell]),
+            15 => Edit::Fill {
+                values: self.one(&[8, 64]),
+            },
+            16 => Edit::Squat(kept),
+            17 if self.yes() => Edit::DeleteNamespace,
             _ => Edit::Take(kept),
         }
+    }
+
+    /// A shape that is not far from another.
+    fn near(&mut self, shape: Shape) -> Shape {
+        let Shape { shards, replicas } = shape;
+        match self.between(0, 4) {
+            0 | 1 => Shape {
+                shards: shards + 1,
+                replicas,
+            },
+            2 => Shape {
+                shards: (shards - 1).max(1),
+                replicas,
+            },
+            3 => Shape {
+                shards,
+                replicas: replicas + 1,
+            },
+            _ => Shape {
+                shards,
+                replicas: replicas.saturating_sub(1),
+            },
+        }
+    }
+
+    /// A property is set, mostly one that nodes are made of, and perhaps put back later.
+    fn change(&mut self, at: Millis, healed: Millis) -> Vec<(Millis, Act)> {
+        let leaf = if self.between(0, 3) == 0 {
+            self.leaf(|_| true)
+        } else {
+            self.leaf(Leaf::makes_nodes)
+        };
+        // The first value is a good one.
+        let value = self.one(&[0, 0, 0, 1, 2, 3]);
+        let mut acts = vec![(at, Act::Edit(Edit::Set { leaf, value }))];
+        if self.yes() {
+            let later = self.between(at, healed);
+            acts.push((later, Act::Edit(Edit::PutBack { leaf })));
+        }
+        acts
+    }
+
+    fn leaf(&mut self, which: fn(&Leaf) -> bool) -> u8 {
+        let leaves: Vec<u8> = Leaf::numbers()
+            .filter(|leaf| which(Leaf::numbered(*leaf)))
+            .collect();
+        self.one(&leaves)
     }
 
     fn fault(&mut self) -> Fault {
         let lasts = self.lasts();
         let kind = self.one(&Watched::ALL);
-        match self.between(0, 21) {
+        match self.between(0, 29) {
             0 => Fault::Kill {
                 pause: self.between(0, 5_000),
             },
@@ -442,13 +578,41 @@ impl Draw {
                 lasts,
             },
             15 => Fault::SlowMounts { lasts },
+            16 => Fault::Garble {
+                how: self.one(&[Garbling::Refusal, Garbling::Type, Garbling::Bytes]),
+                lasts,
+            },
+            17 => Fault::Cordon { lasts },
+            18 => Fault::SlowNetwork {
+                by: self.one(&[100, 500, 1_500]),
+                lasts,
+            },
+            19 | 20 => self.meddle(),
             _ => self.pod_fault(lasts),
+        }
+    }
+
+    fn meddle(&mut self) -> Fault {
+        Fault::Meddle {
+            how: self.one(&[
+                Meddling::Failover,
+                Meddling::Takeover,
+                Meddling::Forget,
+                Meddling::Reset,
+                Meddling::SetSlot,
+                Meddling::AddSlot,
+                Meddling::Replicate,
+                Meddling::Meet,
+                Meddling::LockOut,
+            ]),
+            pick: self.pick(),
+            other: self.pick(),
         }
     }
 
     fn pod_fault(&mut self, lasts: Millis) -> Fault {
         let pick = self.pick();
-        match self.between(0, 7) {
+        match self.between(0, 10) {
             0 => Fault::DeletePod {
                 pick,
                 force: self.yes(),
@@ -466,6 +630,9 @@ impl Draw {
                 lasts,
             },
             6 => Fault::SilentKubelet { pick, lasts },
+            7 => Fault::OutOfMemory { pick },
+            8 => Fault::Evict { pick },
+            9 => Fault::LoseVotes { pick, lasts },
             _ => Fault::PowerCut,
         }
     }

@@ -22,6 +22,7 @@ pub(crate) struct Container {
     /// The pod's name.
     pub(crate) name: String,
     refused: Option<containers::Exit>,
+    out_of_memory: bool,
 }
 
 /// Which pod runs which process.
@@ -29,6 +30,15 @@ pub(crate) struct Container {
 pub(crate) struct Pods {
     /// By the pod's uid, the ended ones too.
     pub(crate) containers: BTreeMap<String, Container>,
+}
+
+impl Pods {
+    /// A process was killed for its memory.
+    pub(crate) fn is_out_of_memory(&mut self, process: ProcessId) {
+        for container in self.containers.values_mut() {
+            container.out_of_memory |= container.process == Some(process);
+        }
+    }
 }
 
 /// The container runtime of every host.
@@ -76,6 +86,7 @@ impl Containers for Runtime<'_> {
             namespace,
             name,
             refused,
+            out_of_memory: false,
         };
         self.pods.containers.insert(uid, container);
         Ok(())
@@ -101,7 +112,7 @@ impl Containers for Runtime<'_> {
         let from = exit.log.len().saturating_sub(LAST_LINES);
         Some(containers::Exit {
             code: exit.code,
-            reason: None,
+            reason: container.out_of_memory.then(|| "OOMKilled".to_owned()),
             message: exit.log[from..].join("\n"),
         })
     }

@@ -125,6 +125,11 @@ impl Record {
         }
     }
 
+    /// Whether a roll waits for files that follow their ConfigMap late: it is not at its end.
+    pub(crate) fn waits_for_files(&self) -> bool {
+        self.decided.contains("Hold(AclRefused(")
+    }
+
     /// Something that no rule of the checker's is about, and that must not be.
     pub(crate) fn break_rule(&mut self, rule: &'static str, at: Millis, story: String) {
         self.violation.get_or_insert(Violation { rule, at, story });

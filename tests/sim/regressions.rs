@@ -10,6 +10,7 @@ fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) {
     let plan = Plan {
         seed: 1,
         hosts: 3,
+        neighbour: false,
         shape: Shape { shards, replicas },
         acts: acts.to_vec(),
         healed: last + 10_000,

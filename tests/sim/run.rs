@@ -31,6 +31,8 @@ use crate::world::{Shared, World, take};
 const RELIST: Millis = 600_000;
 /// The longest pause of an operator after errors, and of its watches, one after the other.
 const PAUSES: Millis = 20_000;
+/// The longest lag of a watch that the plans have, and what it takes to catch up.
+const LAG: Millis = 25_000;
 /// How often it is looked whether the goal is reached.
 const LOOK: Millis = 1_000;
 /// An operator that did nothing for as long has nothing to do.
@@ -103,9 +105,9 @@ pub(crate) fn run(plan: &Plan, options: &Options) -> Outcome {
 }
 
 async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
-    let record = Record::new(rules(plan), log.clone(), options.story);
+    let record = Record::new(rules(plan, options), log.clone(), options.story);
     let mut world = World::new(Net::new(plan.seed), Kube::new(plan.seed), record);
-    furnish(&mut world, plan.hosts);
+    furnish(&mut world, plan);
     for rule in &options.trouble {
         world.kube.api.misbehave(rule.clone());
     }
@@ -147,23 +149,41 @@ async fn clients(world: Shared, api: Gate<World>) {
         if end::is_given_up(world) {
             world.ledger.close();
         } else {
-            world.ledger.write(&mut world.net, now);
+            let truth = world.own_truth();
+            world.ledger.write(&mut world.net, now, &truth);
         }
         api.nudge();
     }
 }
 
-fn rules(plan: &Plan) -> Rules {
-    let lossy = plan
-        .acts
-        .iter()
-        .any(|(_, act)| matches!(act, Act::Fault(Fault::Lose { .. })));
+fn rules(plan: &Plan, options: &Options) -> Rules {
+    let lag = |(_, act): &(Millis, Act)| match act {
+        Act::Fault(Fault::Lose { .. }) => RELIST,
+        Act::Fault(fault) if is_of_the_api(*fault) => LAG,
+        Act::Fault(_) | Act::Edit(_) => 2_000,
+    };
+    let troubled = !options.trouble.is_empty() || options.crash.is_some();
+    let least = if troubled { LAG } else { 0 };
+    // Two operators do not know of each other: each of them moves one shard at a time.
+    let second = |(_, act): &(Millis, Act)| matches!(act, Act::Fault(Fault::Second { .. }));
+    let waived = plan.acts.iter().any(second).then_some("S7");
     Rules {
+        waived: waived.into_iter().collect(),
         batches: 20,
-        // The longest lag of a watch that the plans have, and what it takes to catch up.
-        cache_lag: if lossy { RELIST } else { 25_000 },
+        cache_lag: plan
+            .acts
+            .iter()
+            .map(lag)
+            .max()
+            .unwrap_or_default()
+            .max(least),
         ..Rules::default()
     }
+}
+
+/// Whether it holds up what goes between the operator and the API server.
+fn is_of_the_api(fault: Fault) -> bool {
+    matches!(fault.id(), "F08" | "F10" | "F11" | "F12")
 }
 
 /// What is to be done to operators later.
@@ -249,6 +269,13 @@ impl Play {
             | Fault::SlowSync { .. }
             | Fault::SilentKubelet { .. }
             | Fault::PowerCut
+            | Fault::Garble { .. }
+            | Fault::OutOfMemory { .. }
+            | Fault::Evict { .. }
+            | Fault::Meddle { .. }
+            | Fault::Cordon { .. }
+            | Fault::SlowNetwork { .. }
+            | Fault::LoseVotes { .. }
             | Fault::SlowMounts { .. } => {}
         }
     }
@@ -341,9 +368,6 @@ impl Play {
             let mut world = take(&self.world);
             self.stage.repair(&mut world, true);
             self.stage.put_right(&mut world, plan.shape);
-            if !end::is_active(&world) {
-                self.stage.start_over(&mut world);
-            }
         }
         let grace = self.grace(plan);
         take(&self.world).record.allow(grace);
@@ -387,6 +411,7 @@ impl Play {
                 }
                 match reached {
                     Ok(()) if now < world.record.acted.max(begun) + QUIET => {}
+                    Ok(()) if world.record.waits_for_files() && now <= bound => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;

@@ -87,7 +87,8 @@ pub(crate) fn command(truth: &Snapshot, to: IpAddr, words: &[Vec<u8>]) -> Comman
 pub(crate) fn with_ledger(world: &mut World) -> Arc<Snapshot> {
     let now = world.now();
     let mut snapshot = Snapshot::clone(&snapshot(world));
-    snapshot.ledger = Some(world.ledger.read(&mut world.net, now));
+    let truth = world.own_truth();
+    snapshot.ledger = Some(world.ledger.read(&mut world.net, now, &truth));
     Arc::new(snapshot)
 }
 

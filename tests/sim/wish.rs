@@ -8,10 +8,12 @@ use crate::plan::{Part, Shape};
 
 /// Where the cluster is.
 pub(crate) const NAMESPACE: &str = "team";
+/// Where another of the same name may be.
+pub(crate) const NEIGHBOURS: &str = "others";
 /// What it is called.
 pub(crate) const CLUSTER: &str = "cache";
-/// The one image that can be pulled.
-pub(crate) const IMAGE: &str = "valkey/valkey:9.1.2";
+/// The images that can be pulled: the one of the menu, and a later one.
+pub(crate) const IMAGES: [&str; 2] = ["valkey/valkey:9.1.2", "valkey/valkey:9.1.3"];
 
 const VERSION: &str = "valkey.gomomento.com/v1alpha1";
 

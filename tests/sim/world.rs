@@ -1,7 +1,7 @@
 //! Everything outside the operators: one Kubernetes, all Valkey processes, and the record of both.
 //! Never acts by itself: time and requests come from `clockwork` and the carriers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,11 +14,16 @@ use crate::kube::api::Answer;
 use crate::kube::client::{self, Fate, Switch};
 use crate::kube::target::Call;
 use crate::ledger::Ledger;
-use crate::plan::Millis;
+use crate::plan::{Garbling, Millis};
 use crate::pods::{Pods, Runtime};
 use crate::record::Record;
 use crate::truth;
 use crate::valkey::{self, ConnectionId, Net, Peer, Told, Value};
+use crate::wish::NAMESPACE;
+
+/// Who sends commands by hand.
+const PERSON: Peer = Peer::Client(1);
+const PORT: u16 = 6379;
 
 /// A world that several tasks of one thread use in turn.
 pub(crate) type Shared = Arc<Mutex<World>>;
@@ -38,6 +43,8 @@ pub(crate) struct World {
     pub(crate) pods: Pods,
     pub(crate) record: Record,
     pub(crate) ledger: Ledger,
+    /// What replies to operators are instead of what they should be.
+    pub(crate) garbled: Option<Garbling>,
     lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
 }
 
@@ -51,6 +58,7 @@ impl World {
             pods: Pods::default(),
             record,
             ledger: Ledger::default(),
+            garbled: None,
             lines: BTreeMap::new(),
         }
     }
@@ -85,6 +93,37 @@ impl World {
             self.record
                 .step(record.at, by, What::Write(truth::write(record)), truth);
         }
+    }
+
+    /// What is so of the processes of the cluster that is looked at, and of no other's.
+    pub(crate) fn own_truth(&mut self) -> valkey::Truth {
+        let now = self.now();
+        let mut truth = self.net.truth(now);
+        let containers = self.pods.containers.values();
+        let own: BTreeSet<_> = containers
+            .filter(|container| container.namespace == NAMESPACE)
+            .filter_map(|container| container.process)
+            .collect();
+        truth.processes.retain(|process| own.contains(&process.id));
+        truth
+    }
+
+    /// A person sends a command; whether it was done.
+    pub(crate) fn by_hand(&mut self, ip: IpAddr, words: &[&str]) -> bool {
+        let now = self.now();
+        let valkey::Dial::Open(connection) = self.net.connect(now, PERSON, ip, PORT) else {
+            return false;
+        };
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let truth = truth::snapshot(self);
+        let mut command = truth::command(&truth, ip, &words);
+        let answer = self.net.command(now, connection, &words);
+        self.net.hang_up(now, connection);
+        command.outcome = outcome(&answer, Fate::Go);
+        let done = command.outcome == Outcome::Done;
+        self.record
+            .step(now, Actor::User, What::Command(command), Some(truth));
+        done
     }
 
     /// Dials a process for an operator.
@@ -151,7 +190,9 @@ impl World {
 
     /// Hands on what processes said or did since.
     fn pass_on(&mut self) {
+        let now = self.now();
         for (connection, told) in self.net.take_answers() {
+            self.ledger.hear(&mut self.net, now, connection, &told);
             match told {
                 Told::Reply(reply) => self.reply(connection, &reply),
                 Told::Closed => {
@@ -168,7 +209,12 @@ impl World {
         // A dead operator hears no more, and a living one may have dropped its end meanwhile.
         if switch.is_on() {
             let mut bytes = Vec::new();
-            reply.encode(&mut bytes);
+            match self.garbled {
+                None => reply.encode(&mut bytes),
+                Some(Garbling::Refusal) => Value::error("ERR of no sense").encode(&mut bytes),
+                Some(Garbling::Type) => Value::Array(vec![Value::Nil]).encode(&mut bytes),
+                Some(Garbling::Bytes) => bytes.extend(b"?of no sense\r\n"),
+            }
             replies.send(bytes).ok();
         }
     }

@@ -1092,6 +1092,11 @@ fn a_shard_too_many_is_drained_over_those_that_stay() {
             "hold: a drain of 30 MiB does not fit into the 20 MiB that are free below maxmemory in the shards that stay"
         ],
     );
+    // A roll may be what makes the room.
+    check(
+        "1x0: a=0/2(mib=80,max=100,keys=9,old) | c=1/2(mib=30,max=100,keys=9)",
+        expect!["take CreateNode(shard (0), (Replica)): a is outdated"],
+    );
     check(
         "1x0: a=0/2(mib=60,max=100,keys=9) | c=1/2(mib=30,max=100,keys=9)",
         expect![
@@ -1316,5 +1321,19 @@ fn a_formed_cluster_passes_through_creating_with_its_repairs() {
     again(
         "1x1: a=0/1 b<a",
         expect!["take Activate([a, b]): every node reports the whole cluster healthy"],
+    );
+}
+
+/// A newcomer had the data of a primary that died a moment ago, and went because a newer spec would have made
+/// it otherwise: the last copy went with it.
+#[test]
+fn a_newcomer_with_the_last_copy_stays() {
+    check(
+        "3x0: a=0/3(dead,unnoticed,old) b<a(joining,old) | c=1/3 | d=2/3",
+        expect!["hold: primary id-a is dead, its replica b stands for election"],
+    );
+    check(
+        "3x0: a=0/3 b<a(joining,old) | c=1/3 | d=2/3",
+        expect!["take DeleteNode(b): b was still joining when what it is made of changed"],
     );
 }

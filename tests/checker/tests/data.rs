@@ -52,6 +52,11 @@ fn s11() {
     run.breaks("F02", &["a0", "b0"]);
     loses(&mut run, 7, true);
     broken("S11", run.look());
+    // There was no replica any more.
+    let mut run = Run::new(3, 0);
+    run.breaks("F02", &["a0"]);
+    loses(&mut run, 7, true);
+    holds(run.look());
     let mut run = Run::new(3, 1);
     run.breaks("F02", &["a0"]);
     run.wait(500).breaks("F02", &["a1"]);

@@ -27,7 +27,7 @@ fn swap(run: &mut Run, up: &str, down: &str) {
 
 #[test]
 fn s6_failovers() {
-    let mut run = Run::new(3, 2);
+    let mut run = Run::new(3, 3);
     holds(run.look());
     holds(run.tells("a1", "CLUSTER FAILOVER"));
     // The same again is no second one; another shard's is its own.
@@ -42,7 +42,10 @@ fn s6_failovers() {
         "/spec/valkey/hz",
         json!("20"),
     ));
+    // What was decided before the edit was known belongs to the roll before.
     holds(run.wait(1000).tells("a2", "CLUSTER FAILOVER"));
+    holds(run.wait(9000).tells("a1", "CLUSTER FAILOVER"));
+    broken("S6", run.wait(1000).tells("a3", "CLUSTER FAILOVER"));
 }
 
 #[test]
@@ -94,6 +97,13 @@ fn s7() {
     let mut run = Run::new(3, 1);
     holds(surges(&mut run, "x", 0));
     run.remove("ValkeyNode", "a1");
+    holds(surges(&mut run, "z", 1));
+
+    // The target shrank, and what is too much of the first shard waits for its turn.
+    let mut run = Run::new(3, 1);
+    holds(surges(&mut run, "x", 0));
+    run.remove("ValkeyNode", "a0");
+    run.edit("ValkeyCluster", "c", "/spec/replicasPerShard", json!(0));
     holds(surges(&mut run, "z", 1));
 
     // The second shard lost a member: that is a repair.

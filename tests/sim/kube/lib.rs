@@ -29,7 +29,7 @@ pub(crate) mod hosts;
 pub(crate) mod json;
 pub(crate) mod kinds;
 pub(crate) mod kubelet;
-mod pool;
+pub(crate) mod pool;
 pub(crate) mod refusal;
 pub(crate) mod rng;
 mod scheduler;

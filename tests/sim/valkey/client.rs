@@ -465,12 +465,18 @@ impl Process {
         format!("{host}:{}", row.port)
     }
 
+    /// Whether there is no room for more. Where any key may be evicted there always is.
+    pub(super) fn is_full(&self) -> bool {
+        let limit = self.config.number("maxmemory");
+        let evicts = self.config.text("maxmemory-policy").starts_with("allkeys-");
+        let used = i64::try_from(self.data.bytes()).unwrap_or(i64::MAX);
+        limit > 0 && !evicts && used > limit
+    }
+
     /// What the process cannot do in its present state.
     fn unfit(&self, net: &Network, command: &Command) -> Option<String> {
         let has = |flag| command.flags & flag != 0;
-        let limit = self.config.number("maxmemory");
-        let full = limit > 0 && i64::try_from(self.data.bytes()).unwrap_or(i64::MAX) > limit;
-        if has(DENYOOM) && full {
+        if has(DENYOOM) && self.is_full() {
             return Some("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
         let breaks = has(WRITE_FLAG) || command.name == "ping";

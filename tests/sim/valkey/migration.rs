@@ -772,9 +772,7 @@ impl Process {
         if wanted > 0 && lag > 0 && self.replication.good(second, lag) < wanted {
             return Some(FAILED);
         }
-        let limit = self.config.number("maxmemory");
-        let full = limit > 0 && i64::try_from(self.data.bytes()).unwrap_or(i64::MAX) > limit;
-        (full && command == "set").then_some("Ran out of memory (OOM) during slot import")
+        (self.is_full() && command == "set").then_some("Ran out of memory (OOM) during slot import")
     }
 
     /// A write on the source: targets of its key's slot get it too.
