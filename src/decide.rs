@@ -80,7 +80,7 @@ const PLANNED: &[Rung] = &[
 const REFORMED: &[Rung] = &[
     Rung::new("snapshot", bootstrap::snapshot),
     Rung::new("whole", stability::whole),
-    Rung::new("formed", bootstrap::formed),
+    Rung::new("formed", tls::formed),
 ];
 
 /// Picks the ladder by state and climbs it.

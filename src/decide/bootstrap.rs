@@ -421,12 +421,6 @@ pub(super) fn verified(scene: Scene<'_>) -> Verdict {
     Verdict::Take(Action::Activate(joining), Why::Formed)
 }
 
-/// A cluster that was formed before and is whole is Active again. Nodes that join or leave go on with
-/// that then.
-pub(super) fn formed(_: Scene<'_>) -> Verdict {
-    Verdict::Take(Action::Activate(Vec::new()), Why::Formed)
-}
-
 fn unhealthy(
     node: &NodeFacts,
     view: &NodeView,

@@ -10,7 +10,7 @@ use crate::model::decision::{Action, Verdict};
 use crate::model::desired::{Shape, TlsOffer};
 use crate::model::name::ShardIndex;
 use crate::model::why::Why;
-use crate::model::world::{Keeping, World};
+use crate::model::world::{Keeping, NodeFacts, World};
 
 /// The state follows the Secret, whatever it was.
 pub(super) fn validated(scene: Scene<'_>) -> Verdict {
@@ -26,7 +26,7 @@ pub(super) fn validated(scene: Scene<'_>) -> Verdict {
             }
         }
         Some(Ok(_)) | None if invalid => {
-            Verdict::Take(Action::Snapshot(shape(scene.world)), Why::TlsValid)
+            Verdict::Take(Action::Snapshot(shape(scene)), Why::TlsValid)
         }
         Some(Ok(_)) | None => Verdict::Pass,
     }
@@ -62,16 +62,28 @@ pub(super) fn is_formed(world: &World) -> bool {
     staying.any(|node| node.spec.lifecycle != Lifecycle::Joining)
 }
 
+/// A cluster that was formed before and is whole is Active again. Nodes that join or leave go on with
+/// that then. A shard that was emptied meanwhile is no part of it any more.
+pub(super) fn formed(scene: Scene<'_>) -> Verdict {
+    let shape = shape(scene);
+    if shape.shards == scene.desired.shape.shards {
+        Verdict::Take(Action::Activate(Vec::new()), Why::Formed)
+    } else {
+        Verdict::Take(Action::Snapshot(shape), Why::Formed)
+    }
+}
+
 /// What to build on the way back. A formed cluster keeps its shape, and one that was being formed its
 /// target: edits made meanwhile wait until it is Active. Else it is what is asked for now.
-fn shape(world: &World) -> Shape {
+fn shape(scene: Scene<'_>) -> Shape {
+    let world = scene.world;
     let spec = &world.cluster.spec;
     let live = Shape {
         shards: spec.shards,
         replicas: spec.replicas_per_shard,
     };
     if is_formed(world) {
-        return formed(world, live);
+        return formed_shape(scene, live);
     }
     let begun = world.cluster.status.target_spec.as_ref();
     match begun.filter(|_| !world.nodes.is_empty()) {
@@ -83,12 +95,18 @@ fn shape(world: &World) -> Shape {
     }
 }
 
-/// By its full members. Shards may have more or fewer replicas in the middle of a roll or a repair:
-/// what is asked for decides between the fewest and the most.
-fn formed(world: &World, live: Shape) -> Shape {
+/// By the full members of the shards that own slots; of all where nobody answers who could tell. Shards
+/// may have more or fewer replicas in the middle of a roll or a repair: what is asked for decides between
+/// the fewest and the most.
+fn formed_shape(scene: Scene<'_>, live: Shape) -> Shape {
+    let topology = scene.topology;
+    let serves = |node: &NodeFacts| {
+        let shard = topology.shards.get(&node.shard());
+        topology.owned.is_empty() || shard.is_some_and(|shard| !shard.slots.is_empty())
+    };
     let mut shards: BTreeMap<ShardIndex, u32> = BTreeMap::new();
-    for node in world.nodes.values() {
-        if node.spec.lifecycle == Lifecycle::Active && !node.deleting {
+    for node in scene.world.nodes.values() {
+        if node.spec.lifecycle == Lifecycle::Active && !node.deleting && serves(node) {
             *shards.entry(node.shard()).or_default() += 1;
         }
     }

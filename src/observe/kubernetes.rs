@@ -68,11 +68,12 @@ pub(super) async fn world(
     };
     let cluster = cluster_facts(key, &cluster)?;
     let (tls_secret, tls) = match &cluster.spec.tls {
-        Some(tls) => {
+        // A cluster that is going needs none, and waits for none.
+        Some(tls) if !cluster.deleting => {
             let read = tls_secrets(reader, &cluster, &tls.secret_ref, source).await?;
             (Some(read.secret), read.in_use)
         }
-        None => (None, Keeping::Absent),
+        Some(_) | None => (None, Keeping::Absent),
     };
     let nodes = nodes?;
     let mut pods = pods?;

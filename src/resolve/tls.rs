@@ -1,5 +1,7 @@
 //! Whether the TLS Secret does: the contract's six verdicts in their order, then what goes beyond.
-//! Never refuses for a date: that is a warning, and the clusters of others depend on it being one.
+//! Never refuses for a date: that is a warning.
+
+use std::time::Duration;
 
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring::sign::any_supported_type;
@@ -10,7 +12,6 @@ use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::pem::SectionKind;
 use rustls::sign::CertifiedKey;
-use std::time::Duration;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;

@@ -26,11 +26,12 @@ pub(crate) struct Leaf {
 }
 
 impl Authority {
-    pub(crate) fn new() -> Self {
+    /// By its own name: of two with one name and without key identifiers OpenSSL tries the first only.
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "tests");
+        params.distinguished_name.push(DnType::CommonName, name);
         let pem = params.self_signed(&key).expect("a certificate").pem();
         Self {
             pem,

@@ -12,6 +12,8 @@ mod testbed;
 
 mod bootstrap;
 mod census;
+#[path = "../certificates/lib.rs"]
+mod certificates;
 mod crds;
 mod deletion;
 mod faults;
@@ -26,6 +28,9 @@ mod process;
 mod restart;
 mod stage;
 mod testbed_itself;
+mod tls;
+#[path = "../certificates/client.rs"]
+mod tls_client;
 mod waits;
 mod world;
 

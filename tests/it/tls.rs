@@ -42,7 +42,7 @@ fn thought(world: &World) -> (Vec<Upkeep>, Verdict) {
 
 #[test]
 fn only_what_works_reaches_the_pods_and_the_last_that_did_stays() {
-    let authority = Authority::new();
+    let authority = Authority::new("authority");
     let service = "c.ns.svc.cluster.local";
     let (first, second) = (
         authority.certify(service, LASTING),

@@ -375,9 +375,13 @@ async fn kept_objects_are_made_once_and_put_right() {
         key: File::new(b"key".to_vec()),
         authorities: File::new(authorities.as_bytes().to_vec()),
     };
-    check_upkeep(Upkeep::CreateTls(files("new")), expect![[r#"
+    check_upkeep(
+        Upkeep::CreateTls(files("new")),
+        expect![[r#"
         POST /api/v1/namespaces/ns/secrets?&fieldManager=valkey-operator
-        "Secret" owned by "c", finalizers null"#]]).await;
+        "Secret" owned by "c", finalizers null"#]],
+    )
+    .await;
     let update = Upkeep::UpdateTls {
         before: files("old"),
         files: files("new"),

@@ -15,7 +15,7 @@ use crate::kube::kinds::Kind;
 use crate::plan::{Edit, Fault, Kept, Millis, Part, Refusal, Watched};
 use crate::truth;
 use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
-use crate::wish::{CLUSTER, IMAGE, NAMESPACE, Wish};
+use crate::wish::{self, CERTIFICATE, CLUSTER, IMAGE, NAMESPACE, Wish};
 use crate::world::World;
 
 /// What is asked for, and what is broken until when.
@@ -100,6 +100,17 @@ impl Stage {
             Edit::Misspell => return spell(world, now, "no-such-tag"),
             Edit::Respell => return spell(world, now, "9.1.2"),
             Edit::Take(kept) => return take(world, now, kept),
+            Edit::Secure => self.wish.secure = true,
+            Edit::Certify => {
+                let made = world.kube.hand(now).apply(wish::certificate());
+                made.expect("the Secret is always a valid object");
+                return;
+            }
+            Edit::Uncertify => {
+                let hand = &mut world.kube.hand(now);
+                hand.delete(Kind::Secret, NAMESPACE, CERTIFICATE).ok();
+                return;
+            }
         }
         self.ask(world);
     }

@@ -79,6 +79,12 @@ pub(crate) enum Edit {
     PutBack { leaf: u8 },
     /// Somebody deletes what the operator keeps (F19).
     Take(Kept),
+    /// The cluster is to speak TLS: said before it is applied.
+    Secure,
+    /// Its TLS Secret is there and validates.
+    Certify,
+    /// The Secret is gone (F18).
+    Uncertify,
 }
 
 /// Parts of the menu, and the reason why a cluster without one waits.

@@ -10,6 +10,8 @@ use crate::plan::{Part, Shape};
 pub(crate) const NAMESPACE: &str = "team";
 /// What it is called.
 pub(crate) const CLUSTER: &str = "cache";
+/// Its TLS Secret.
+pub(crate) const CERTIFICATE: &str = "certificate";
 /// The one image that can be pulled.
 pub(crate) const IMAGE: &str = "valkey/valkey:9.1.2";
 
@@ -28,6 +30,8 @@ pub(crate) struct Wish {
     pub(crate) annotation: Option<u8>,
     /// Left alone by the operator.
     pub(crate) paused: bool,
+    /// Speaking TLS.
+    pub(crate) secure: bool,
 }
 
 impl Wish {
@@ -39,6 +43,7 @@ impl Wish {
             binding: 0,
             annotation: None,
             paused: false,
+            secure: false,
         }
     }
 
@@ -60,6 +65,9 @@ impl Wish {
                 "permissions": [{"roleRef": "app", "keys": [{"pattern": "*"}]}],
             }]);
         }
+        if self.secure {
+            spec["tls"] = json!({"secretRef": CERTIFICATE});
+        }
         if let Some(annotation) = self.annotation {
             spec["podAnnotations"] = json!({"team.example/build": annotation.to_string()});
         }
@@ -70,6 +78,17 @@ impl Wish {
             "spec": spec,
         })
     }
+}
+
+/// The TLS Secret: a certificate that signed itself, for the only cluster that there is.
+pub(crate) fn certificate() -> Value {
+    let (certificate, key) = (include_str!("tls.crt"), include_str!("tls.key"));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": CERTIFICATE, "namespace": NAMESPACE},
+        "stringData": {"tls.crt": certificate, "tls.key": key, "ca.crt": certificate},
+    })
 }
 
 impl Part {

@@ -134,7 +134,7 @@ impl Member {
 #[tokio::test]
 async fn a_server_is_held_to_its_name_and_its_authority() {
     let connector = Connector::new(PORT);
-    let (old, new) = (Authority::new(), Authority::new());
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
     let mounted = Mounted::new("held", &old.certify(SERVICE, LASTING), &old.pem);
     let member = Member::start(0, &mounted);
 
@@ -164,7 +164,7 @@ async fn a_server_is_held_to_its_name_and_its_authority() {
 #[tokio::test]
 async fn no_certificate_shuts_the_operator_out() {
     let connector = Connector::new(PORT);
-    let (old, new) = (Authority::new(), Authority::new());
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
     let mounted = Mounted::new("shut", &old.certify(SERVICE, 2002), &old.pem);
     let member = Member::start(0, &mounted);
     let password = password();
@@ -203,7 +203,7 @@ async fn no_certificate_shuts_the_operator_out() {
 #[tokio::test]
 async fn a_hung_server_is_silent_after_one_deadline() {
     let connector = Connector::new(PORT);
-    let authority = Authority::new();
+    let authority = Authority::new("authority");
     let mounted = Mounted::new("hung", &authority.certify(SERVICE, LASTING), &authority.pem);
     let member = Member::start(0, &mounted);
     let password = password();
@@ -293,7 +293,7 @@ async fn cut(
 #[tokio::test]
 async fn a_cluster_forms_by_names_and_changes_its_authority_by_a_bundle() {
     let connector = Connector::new(PORT);
-    let (old, new) = (Authority::new(), Authority::new());
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
     let bundle = format!("{}{}", old.pem, new.pem);
     let (old_leaf, new_leaf) = (old.certify(SERVICE, LASTING), new.certify(SERVICE, LASTING));
     let mounted = Mounted::new("rotation", &old_leaf, &old.pem);

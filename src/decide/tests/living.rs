@@ -1341,6 +1341,13 @@ fn whoever_joins_or_leaves_does_not_hold_up_the_way_back() {
         &format!("3x1: {WHOLE} | s3: g(leaving) h<g(leaving)"),
         expect!["take Activate([]): every node reports the whole cluster healthy"],
     );
+    // A shard that was emptied meanwhile is no part of what is Active.
+    again(
+        "3x0: a=0-8191 | c=8192-16383 | e",
+        expect![
+            "take Snapshot(Shape { shards: 2, replicas: 0 }): every node reports the whole cluster healthy"
+        ],
+    );
     // A formed cluster that is out of sight is not formed anew.
     again(
         "1x1: a(mute) b(mute)",
@@ -1418,6 +1425,9 @@ fn a_secret_that_validates_again_leads_back_in_the_shape_that_was_formed() {
     assert_eq!(back(&out, 4, 1), "3x1");
     let leaving = format!("3x1: {WHOLE} | s3: g(leaving)");
     assert_eq!(back(&leaving, 3, 1), "3x1");
+    // Nor is one whose nodes are complete and that waits for its slots.
+    let empty = format!("3x1: {WHOLE} | s3: g h<g");
+    assert_eq!(back(&empty, 4, 1), "3x1");
     // Nobody has to answer for it.
     assert_eq!(back("1x1: a(mute) b(mute)", 2, 2), "1x1");
     assert_eq!(back("1x0:", 2, 2), "2x2");
