@@ -140,7 +140,8 @@ impl Writer {
         let cluster = &world.cluster;
         match action {
             Action::AddFinalizer => self.add_finalizer(cluster).await?,
-            Action::Snapshot => self.snapshot(cluster).await?,
+            Action::Snapshot(shape) => self.snapshot(cluster, *shape).await?,
+            Action::Invalidate(error) => self.invalidate(cluster, error).await?,
             Action::CreateNode(shard, join) => {
                 let resolved = resolved(desired)?;
                 let made = self.create_node(cluster, resolved, *shard, *join).await?;
@@ -241,9 +242,8 @@ fn auth(world: &World) -> Option<&Auth> {
 
 /// Where and as whom a node's process is spoken to.
 fn target<'a>(world: &'a World, node: &NodeFacts) -> Result<Target<'a>, Error> {
-    let auth = auth(world).ok_or_else(|| Error::Unknown {
-        what: "the password",
+    Target::of(world, node, address(node)?).map_err(|missing| Error::Unknown {
+        what: missing.0,
         node: node.name.clone(),
-    })?;
-    Ok(Target::operator(address(node)?, &auth.operator))
+    })
 }

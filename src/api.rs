@@ -71,6 +71,14 @@ pub const AUTH_KEY_PRIMARYAUTH: &str = "primaryauth.conf";
 pub const USER_OPERATOR: &str = "_momento_operator";
 /// The Valkey user that nodes replicate and move slots as.
 pub const USER_REPL: &str = "_momento_repl";
+/// The TLS Secret's key for the certificate, and the file's name in a pod.
+pub const TLS_KEY_CERTIFICATE: &str = "tls.crt";
+/// The same for its private key.
+pub const TLS_KEY_PRIVATE_KEY: &str = "tls.key";
+/// The same for the authorities.
+pub const TLS_KEY_AUTHORITIES: &str = "ca.crt";
+/// The operator's own key for the authorities before those.
+pub const TLS_KEY_FORMER_AUTHORITIES: &str = "former-ca.crt";
 /// The key of the `ConfigMap` with the ACL file.
 pub const ACL_KEY: &str = "users.acl";
 /// The key of a node's `ConfigMap`.
@@ -86,6 +94,14 @@ pub const CONF_DIR: &str = "/etc/valkey/conf";
 pub const ACL_DIR: &str = "/etc/valkey/acl";
 /// Where a pod finds what [`PRIMARYAUTH_PATH`] names.
 pub const AUTH_DIR: &str = "/etc/valkey/auth";
+/// Where a pod finds its TLS files.
+pub const TLS_DIR: &str = "/etc/valkey/tls";
+/// The settings with the paths of those files.
+pub const TLS_PATHS: [(&str, &str); 3] = [
+    ("tls-cert-file", "/etc/valkey/tls/tls.crt"),
+    ("tls-key-file", "/etc/valkey/tls/tls.key"),
+    ("tls-ca-cert-file", "/etc/valkey/tls/ca.crt"),
+];
 /// The one container of a Valkey pod.
 pub const CONTAINER_NAME: &str = "valkey";
 

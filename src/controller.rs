@@ -5,6 +5,7 @@ mod acl;
 mod cluster;
 mod node;
 mod pace;
+mod pass;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -80,8 +81,8 @@ pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool
             changes.nodes,
             stop.clone()
         ),
-        acl::run(reader.clone(), writer, stop.clone()),
-        tls::run(reader, stop),
+        acl::run(reader.clone(), writer.clone(), stop.clone()),
+        tls::run(reader, writer, stop),
     );
 }
 

@@ -12,11 +12,11 @@ mod outdated;
 mod stability;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod topology;
 mod update;
 
 use crate::api::cluster::ClusterState;
-use crate::api::node::Lifecycle;
 use crate::decide::ladder::{Level, Rung, Scene};
 use crate::model::decision::{Action, Decision, Verdict};
 use crate::model::desired::Desired;
@@ -35,7 +35,9 @@ const DELETING: &[Rung] = &[
 const COMMON: &[Rung] = &[
     Rung::new("finalizer", bootstrap::finalizer),
     Rung::new("paused", bootstrap::paused),
+    Rung::new("TLS validated", tls::validated),
     Rung::new("kept objects", bootstrap::kept_objects),
+    Rung::new("TLS usable", tls::usable),
     Rung::new("menu", bootstrap::menu),
 ];
 
@@ -77,7 +79,8 @@ const PLANNED: &[Rung] = &[
 /// What is left to do for a formed cluster that passes through Creating.
 const REFORMED: &[Rung] = &[
     Rung::new("snapshot", bootstrap::snapshot),
-    Rung::new("verified", bootstrap::verified),
+    Rung::new("whole", stability::whole),
+    Rung::new("formed", tls::formed),
 ];
 
 /// Picks the ladder by state and climbs it.
@@ -105,16 +108,15 @@ pub fn decide(world: &World, desired: &Desired) -> Decision {
     decision.notes = foreign
         .map(|one| Why::ForeignMember(one.id.clone()))
         .collect();
+    if let Some(Ok(offer)) = &desired.tls {
+        decision.notes.extend(tls::notes(offer));
+    }
     decision
 }
 
 fn ladder_of(scene: Scene<'_>) -> &'static [Level] {
-    // Nodes become Active when the cluster does, so that only a cluster that was formed has one.
-    let mut nodes = scene.world.nodes.values();
-    let formed = nodes.any(|node| node.spec.lifecycle == Lifecycle::Active)
-        && !scene.topology.owned.is_empty();
     match scene.world.cluster.status.state {
-        ClusterState::Creating if formed => &[
+        ClusterState::Creating if tls::is_formed(scene.world) => &[
             Level::Strict(COMMON),
             Level::Open(STABILITY),
             Level::Strict(REFORMED),

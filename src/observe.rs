@@ -28,6 +28,8 @@ pub struct Reader {
     default_zone_spread: ZoneSpread,
     /// The auth Secrets as last read, by cluster: they are immutable, and not watched.
     auth: Arc<Mutex<BTreeMap<ClusterRef, Secret>>>,
+    /// The two TLS Secrets of clusters as last read, for a few seconds.
+    tls: Arc<Mutex<BTreeMap<ClusterRef, kubernetes::TlsRead>>>,
     /// What nodes had against their ACL file in the last pass of the ACL controller.
     acl_refusals: Arc<Mutex<BTreeMap<ClusterRef, String>>>,
 }
@@ -85,6 +87,7 @@ impl Reader {
             clock,
             default_zone_spread,
             auth: Arc::default(),
+            tls: Arc::default(),
             acl_refusals: Arc::default(),
         }
     }
@@ -112,6 +115,10 @@ impl Reader {
 
     fn kept_secrets(&self) -> MutexGuard<'_, BTreeMap<ClusterRef, Secret>> {
         self.auth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept_tls(&self) -> MutexGuard<'_, BTreeMap<ClusterRef, kubernetes::TlsRead>> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All that is known of a cluster, every running node asked; nothing if it does not exist.

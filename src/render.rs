@@ -5,6 +5,7 @@ pub mod auth_secret;
 pub mod pod;
 pub mod service;
 pub mod status;
+pub mod tls_secret;
 pub mod users_acl;
 pub mod valkey_conf;
 pub mod valkey_node;

@@ -4,6 +4,7 @@
 mod acl;
 mod chain;
 mod forced;
+mod tls;
 
 use crate::api::cluster::ClusterState;
 use crate::api::cluster::Placement;
@@ -11,6 +12,8 @@ use crate::model::desired::Desired;
 use crate::model::desired::MenuError;
 use crate::model::desired::Resolved;
 use crate::model::desired::Shape;
+use crate::model::desired::TlsOffer;
+use crate::model::tls::TlsError;
 use crate::model::world::World;
 
 /// What the cluster should be, by its own spec and the menu.
@@ -23,7 +26,15 @@ pub fn desired(world: &World) -> Desired {
     Desired {
         shape: shape(world),
         menu: menu(world),
+        tls: tls(world),
     }
+}
+
+/// What the TLS Secret is worth, in a cluster that has one.
+fn tls(world: &World) -> Option<Result<TlsOffer, TlsError>> {
+    let name = &world.cluster.spec.tls.as_ref()?.secret_ref;
+    let secret = world.tls_secret.as_ref()?;
+    Some(tls::offer(&world.cluster.key, name, secret, world.now))
 }
 
 /// The snapshot's shape while it is being built, else the live one.
@@ -56,7 +67,7 @@ fn menu(world: &World) -> Result<Resolved, MenuError> {
         image: chain
             .image_ref
             .map(|_| format!("{}:{}", image.repository, image.tag)),
-        node_settings: forced::layers(memory, &chain.settings),
+        node_settings: forced::layers(memory, &chain.settings, spec.tls.is_some()),
         user_settings: chain.settings,
         cpu: chain.cpu,
         memory: chain.memory,

@@ -16,9 +16,10 @@ use crate::api::node::{JoinType, Lifecycle, ValkeyNode};
 use crate::api::{
     ANNOTATION_POD_UID, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_JOIN_TYPE,
 };
-use crate::model::desired::Resolved;
+use crate::model::desired::{Resolved, Shape};
 use crate::model::digest::hex;
 use crate::model::name::{NodeName, ShardIndex, Uid};
+use crate::model::tls::TlsError;
 use crate::model::world::{ClusterFacts, Keeping, NodeFacts, World};
 use crate::render;
 
@@ -38,11 +39,20 @@ impl Writer {
         .await
     }
 
-    pub(super) async fn snapshot(&self, cluster: &ClusterFacts) -> Result<(), Error> {
-        let patch = render::status::snapshot(cluster).map_err(|source| Error::Encode {
+    pub(super) async fn snapshot(&self, cluster: &ClusterFacts, shape: Shape) -> Result<(), Error> {
+        let patch = render::status::snapshot(cluster, shape).map_err(|source| Error::Encode {
             name: cluster.key.name.clone(),
             source,
         })?;
+        self.patch_status(cluster, &patch).await
+    }
+
+    pub(super) async fn invalidate(
+        &self,
+        cluster: &ClusterFacts,
+        error: &TlsError,
+    ) -> Result<(), Error> {
+        let patch = render::status::invalidation(&error.to_string());
         self.patch_status(cluster, &patch).await
     }
 

@@ -1,4 +1,4 @@
-//! The objects that are kept in every state: Service, auth Secret, ACL ConfigMap, annotations.
+//! The objects that are kept in every state: Service, auth Secret, ACL ConfigMap, TLS Secret, annotations.
 //! Never takes over what somebody else made, never changes a password once made.
 
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use crate::model::desired::Desired;
 use crate::model::digest::{hex, sha256_hex};
 use crate::model::name::{NodeName, Uid};
 use crate::model::redacted::Redacted;
+use crate::model::tls::TlsFiles;
 use crate::model::world::{Auth, Keeping, PodSighting, World};
 use crate::render;
 
@@ -28,6 +29,15 @@ pub enum Upkeep {
     CreateAcl(Redacted<String>),
     /// Put this text into the ACL ConfigMap.
     UpdateAcl(Redacted<String>),
+    /// Make the Secret with the TLS material that pods mount.
+    CreateTls(TlsFiles),
+    /// Give it this material, all at once.
+    UpdateTls {
+        /// What it had.
+        before: TlsFiles,
+        /// What it is to have.
+        files: TlsFiles,
+    },
     /// Add or change these annotations of a node's pod.
     Annotate {
         /// The node.
@@ -64,8 +74,28 @@ pub fn needed(world: &World, desired: &Desired) -> Vec<Upkeep> {
             Keeping::Ours(_) | Keeping::Foreign => {}
         }
     }
+    needed.extend(tls(world, desired));
     needed.extend(annotations(world));
     needed
+}
+
+/// Material that validates and would work, at once. What does not leaves the last that did.
+fn tls(world: &World, desired: &Desired) -> Option<Upkeep> {
+    let Some(Ok(offer)) = &desired.tls else {
+        return None;
+    };
+    if offer.flaw.is_some() {
+        return None;
+    }
+    let files = offer.files.clone();
+    match &world.kept.tls {
+        Keeping::Absent => Some(Upkeep::CreateTls(files)),
+        Keeping::Ours(in_use) if in_use.files != files => Some(Upkeep::UpdateTls {
+            before: in_use.files.clone(),
+            files,
+        }),
+        Keeping::Ours(_) | Keeping::Foreign => None,
+    }
 }
 
 /// Added and changed keys only: removed ones stay until the pod is replaced, and those of other
@@ -134,6 +164,19 @@ impl Writer {
                 let patch = json!({"data": {ACL_KEY: text.expose()}});
                 let name = cluster.key.acl_config_map_name();
                 merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
+            }
+            Upkeep::CreateTls(files) => {
+                info!(cluster_name, namespace, "creating TLS Secret");
+                let secret = render::tls_secret::secret(cluster, files);
+                create(&self.api(namespace), &secret)
+                    .await
+                    .map(|_: Secret| ())
+            }
+            Upkeep::UpdateTls { before, files } => {
+                info!(cluster_name, namespace, "updating TLS Secret");
+                let patch = json!({"data": render::tls_secret::data(files, Some(before))});
+                let name = cluster.key.tls_secret_name();
+                merge(&self.api::<Secret>(namespace), "update", &name, &patch).await
             }
             Upkeep::Annotate {
                 node,

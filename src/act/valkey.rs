@@ -5,6 +5,7 @@ use futures::future::join_all;
 use tracing::debug;
 
 use crate::act::{Error, Writer, address, known, target};
+use crate::api::TLS_PATHS;
 use crate::model::chain;
 use crate::model::decision::{Batch, Nudge};
 use crate::model::name::{NodeName, ValkeyId};
@@ -45,14 +46,21 @@ impl Writer {
 
     /// Tells every running node to read its ACL file again; returns those that could not.
     pub async fn reload_acls(&self, world: &World) -> Vec<(NodeName, Error)> {
-        let running = world.nodes.values().filter(|node| {
-            node.stamped_pod()
-                .is_some_and(|pod| pod.phase == PodPhase::Running && !pod.deleting)
-        });
-        let told = join_all(running.map(|node| async move {
+        let told = join_all(running(world).map(|node| async move {
             let target = target(world, node).map_err(|error| (node.name.clone(), error))?;
             let sent = self.connector.acl_load(&target).await;
             sent.map_err(|source| (node.name.clone(), failed("ACL LOAD", node, source)))
+        }));
+        told.await.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Points every running node at its TLS files, so that it reads them again; returns those that
+    /// could not. Open connections live on, and files that do not fit each other change nothing.
+    pub async fn reload_certificates(&self, world: &World) -> Vec<(NodeName, Error)> {
+        let told = join_all(running(world).map(|node| async move {
+            let target = target(world, node).map_err(|error| (node.name.clone(), error))?;
+            let sent = self.connector.config_set(&target, &TLS_PATHS).await;
+            sent.map_err(|source| (node.name.clone(), failed("CONFIG SET", node, source)))
         }));
         told.await.into_iter().filter_map(Result::err).collect()
     }
@@ -143,6 +151,13 @@ impl Writer {
         let sent = self.connector.takeover(&target(world, replica)?).await;
         sent.map_err(|source| failed("CLUSTER FAILOVER TAKEOVER", replica, source))
     }
+}
+
+fn running(world: &World) -> impl Iterator<Item = &NodeFacts> {
+    world.nodes.values().filter(|node| {
+        node.stamped_pod()
+            .is_some_and(|pod| pod.phase == PodPhase::Running && !pod.deleting)
+    })
 }
 
 fn id(node: &NodeFacts) -> Result<&ValkeyId, Error> {

@@ -1,57 +1,24 @@
 //! Every 30 seconds each running node is told to read its ACL file again.
 //! Never lets one node's failure keep another from it.
 
-use std::time::Duration;
-
-use futures::StreamExt as _;
-use futures::stream;
-use kube::ResourceExt as _;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::act::Writer;
-use crate::controller::stopped;
+use crate::controller::pass;
 use crate::model::chain;
 use crate::model::name::ClusterRef;
 use crate::observe::{Reader, Source};
 
-/// The contract's period.
-const PERIOD: Duration = Duration::from_secs(30);
-/// Clusters that are told at once.
-const CONCURRENCY: usize = 16;
-
 /// Ticks until it is told to stop.
 pub(super) async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
-    let mut period = tokio::time::interval(PERIOD);
-    loop {
-        tokio::select! {
-            biased;
-            () = stopped(stop.clone()) => return,
-            _ = period.tick() => tick(&reader, &writer).await,
-        }
-    }
+    pass::run(stop, || tick(&reader, &writer)).await;
 }
 
 async fn tick(reader: &Reader, writer: &Writer) {
-    let clusters: Vec<ClusterRef> = reader
-        .stores()
-        .clusters
-        .state()
-        .iter()
-        .filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
-        .map(|cluster| ClusterRef {
-            namespace: cluster.namespace().unwrap_or_default(),
-            name: cluster.name_any(),
-        })
-        .collect();
+    let clusters = pass::clusters(reader, |_| true);
     info!(clusters = clusters.len(), "ACL reconcile tick");
-    let passes = clusters
-        .iter()
-        .map(|cluster| reload(reader, writer, cluster));
-    stream::iter(passes)
-        .buffer_unordered(CONCURRENCY)
-        .collect::<()>()
-        .await;
+    pass::each(&clusters, |cluster| reload(reader, writer, cluster)).await;
 }
 
 async fn reload(reader: &Reader, writer: &Writer, cluster: &ClusterRef) {

@@ -159,7 +159,8 @@ async fn is_confirmed(
         Action::Replicate { replica, primary } => &[replica, primary],
         Action::BumpEpoch(node) | Action::CompleteJoin(node) => &[node],
         Action::AddFinalizer
-        | Action::Snapshot
+        | Action::Snapshot(_)
+        | Action::Invalidate(_)
         | Action::CreateNode(_, _)
         | Action::DeleteNode(_)
         | Action::Forget(_)
@@ -267,13 +268,19 @@ fn say_done(key: &ClusterRef, action: &Action, why: &Why, made: Option<&NodeName
     let because = why.to_string();
     match action {
         Action::AddFinalizer => info!(cluster_name, namespace, because, "finalizer added"),
-        Action::Snapshot if why.is_loss() => {
+        Action::Snapshot(_) if why.is_loss() => {
             warn!(
                 cluster_name,
                 namespace, because, "all data lost, forming the cluster anew"
             );
         }
-        Action::Snapshot => info!(cluster_name, namespace, because, "spec captured"),
+        Action::Snapshot(_) => info!(cluster_name, namespace, because, "spec captured"),
+        Action::Invalidate(_) => {
+            warn!(
+                cluster_name,
+                namespace, because, "TLS Secret validation failed, setting cluster Invalid"
+            );
+        }
         Action::CreateNode(shard, _) => {
             let node = made.map(NodeName::as_str);
             info!(

@@ -27,7 +27,7 @@ use crate::observe::Source;
 use crate::observe::stores::NodeRef;
 use crate::resolve;
 
-/// How long a node waits for its cluster's menu, whose edits start no tick of a node.
+/// How long a node waits for its cluster's menu or Secret, whose edits start no tick of a node.
 const HOMELESS: Duration = Duration::from_secs(1);
 
 /// Reconciles every node that something happened to, until it is told to stop.
@@ -128,7 +128,8 @@ async fn tick(
     }
 }
 
-/// The cluster as a node may grow in it; nothing while it is going or its menu does not resolve.
+/// The cluster as a node may grow in it; nothing while it is going, or its menu does not resolve, or its
+/// TLS Secret does not validate.
 async fn home(
     context: &Context<NodeRef>,
     cluster: &ClusterRef,
@@ -144,7 +145,8 @@ async fn home(
         let desired = resolve::desired(&world);
         (world, desired)
     });
-    Ok(home.filter(|(_, desired)| desired.menu.is_ok()))
+    let valid = |desired: &Desired| !matches!(desired.tls, Some(Err(_)));
+    Ok(home.filter(|(_, desired)| desired.menu.is_ok() && valid(desired)))
 }
 
 async fn perform(

@@ -272,7 +272,9 @@ fn longest_wait(why: &Why) -> Duration {
     match why {
         Why::Menu(_)
         | Why::Paused
-        | Why::TlsNotSupported
+        | Why::TlsInvalid(_)
+        | Why::TlsUnusable { .. }
+        | Why::TlsLapsed { .. }
         | Why::NameTaken { .. }
         | Why::PasswordsLost
         | Why::ForeignMember(_)
@@ -290,6 +292,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NothingLeft
         | Why::NotYetOurs
         | Why::NoSnapshot
+        | Why::TlsValid
         | Why::ShardShort { .. }
         | Why::ShardOver { .. }
         | Why::NodeDied { .. }

@@ -1,30 +1,48 @@
-//! Every 30 seconds each node of a TLS cluster is pointed at its certificate files again.
-//! Never touches a cluster without TLS; clusters with it are held back by `decide` so far, so that
-//! none has a node to be told.
-
-use std::time::Duration;
+//! Every 30 seconds each running node of a TLS cluster is pointed at its certificate files again.
+//! Never lets one node's failure keep another from it; never touches a cluster without TLS.
 
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::controller::stopped;
-use crate::observe::Reader;
-
-/// The contract's period.
-const PERIOD: Duration = Duration::from_secs(30);
+use crate::act::Writer;
+use crate::controller::pass;
+use crate::model::chain;
+use crate::model::name::ClusterRef;
+use crate::observe::{Reader, Source};
 
 /// Ticks until it is told to stop.
-pub(super) async fn run(reader: Reader, stop: watch::Receiver<bool>) {
-    let mut period = tokio::time::interval(PERIOD);
-    loop {
-        tokio::select! {
-            biased;
-            () = stopped(stop.clone()) => return,
-            _ = period.tick() => {
-                let clusters = reader.stores().clusters.state();
-                let clusters = clusters.iter().filter(|cluster| cluster.spec.tls.is_some()).count();
-                info!(clusters, "TLS reconcile tick");
-            }
+pub(super) async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
+    pass::run(stop, || tick(&reader, &writer)).await;
+}
+
+async fn tick(reader: &Reader, writer: &Writer) {
+    let clusters = pass::clusters(reader, |cluster| cluster.spec.tls.is_some());
+    info!(clusters = clusters.len(), "TLS reconcile tick");
+    pass::each(&clusters, |cluster| reload(reader, writer, cluster)).await;
+}
+
+async fn reload(reader: &Reader, writer: &Writer, cluster: &ClusterRef) {
+    let (cluster_name, namespace) = (&cluster.name, &cluster.namespace);
+    let world = match reader.kubernetes_world(cluster, Source::Stores).await {
+        Ok(Some(world)) => world,
+        Ok(None) => return,
+        Err(error) => {
+            let error = chain::of(&error);
+            warn!(
+                cluster_name,
+                namespace, error, "certificate reload failed, will retry next tick"
+            );
+            return;
         }
+    };
+    for (node, error) in writer.reload_certificates(&world).await {
+        let error = chain::of(&error);
+        warn!(
+            cluster_name,
+            namespace,
+            %node,
+            error,
+            "certificate reload failed, will retry next tick"
+        );
     }
 }

@@ -51,6 +51,11 @@ pub(super) fn kept_objects(scene: Scene<'_>) -> Verdict {
             "ConfigMap",
             format!("{name}-acl"),
         ),
+        (
+            matches!(kept.tls, Keeping::Foreign),
+            "Secret",
+            cluster.key.tls_secret_name(),
+        ),
     ];
     for (foreign, kind, name) in taken {
         if foreign {
@@ -66,9 +71,6 @@ pub(super) fn kept_objects(scene: Scene<'_>) -> Verdict {
 
 /// A reference that does not resolve allows no partial action.
 pub(super) fn menu(scene: Scene<'_>) -> Verdict {
-    if scene.world.cluster.spec.tls.is_some() {
-        return Verdict::Hold(Why::TlsNotSupported);
-    }
     match &scene.desired.menu {
         Ok(_) => Verdict::Pass,
         Err(error) => Verdict::Hold(Why::Menu(error.clone())),
@@ -80,7 +82,7 @@ pub(super) fn snapshot(scene: Scene<'_>) -> Verdict {
     if scene.world.cluster.status.target_spec.is_some() {
         Verdict::Pass
     } else {
-        Verdict::Take(Action::Snapshot, Why::NoSnapshot)
+        Verdict::Take(Action::Snapshot(scene.desired.shape), Why::NoSnapshot)
     }
 }
 

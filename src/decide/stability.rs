@@ -55,7 +55,7 @@ fn cluster_lost(scene: Scene<'_>) -> Verdict {
     if let Some(node) = nodes().find(ended) {
         return Verdict::Take(Action::DeleteNode(node.name.clone()), ended_because(node));
     }
-    Verdict::Take(Action::Snapshot, Why::ClusterLost)
+    Verdict::Take(Action::Snapshot(scene.desired.shape), Why::ClusterLost)
 }
 
 fn silence(node: &NodeFacts) -> Why {

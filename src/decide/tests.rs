@@ -84,7 +84,9 @@ fn world(words: &str) -> (World, Desired) {
             service: Keeping::Ours(()),
             auth: Keeping::Ours(auth),
             acl: Keeping::Ours(String::new()),
+            tls: Keeping::Absent,
         },
+        tls_secret: None,
         nodes: facts,
         strays: BTreeMap::new(),
         acl_refusal: None,
@@ -95,6 +97,7 @@ fn world(words: &str) -> (World, Desired) {
         Desired {
             shape,
             menu: Ok(resolved()),
+            tls: None,
         },
     )
 }
@@ -303,7 +306,7 @@ fn a_new_cluster_is_made_ours_then_captured() {
     );
     check(
         "fresh 3x1",
-        expect!["take Snapshot: the spec is not captured yet"],
+        expect!["take Snapshot(Shape { shards: 3, replicas: 1 }): the spec is not captured yet"],
     );
     check(
         "paused 3x1",
@@ -312,7 +315,7 @@ fn a_new_cluster_is_made_ours_then_captured() {
     check(
         "active 3x1",
         expect![
-            "take Snapshot: every node is gone and all data with them: the cluster starts empty"
+            "take Snapshot(Shape { shards: 3, replicas: 1 }): every node is gone and all data with them: the cluster starts empty"
         ],
     );
 }

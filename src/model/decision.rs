@@ -2,8 +2,10 @@
 //! Never holds an address or a password: `act` finds them in the World.
 
 use crate::api::node::JoinType;
+use crate::model::desired::Shape;
 use crate::model::name::{NodeName, ShardIndex, Uid, ValkeyId};
 use crate::model::slots::{SlotRange, SlotSet};
+use crate::model::tls::TlsError;
 use crate::model::why::Why;
 
 /// The outcome of climbing one ladder.
@@ -45,8 +47,10 @@ pub struct Nudge {
 pub enum Action {
     /// Put the cleanup finalizer on the cluster.
     AddFinalizer,
-    /// Write the spec to `status.targetSpec`, with state Creating.
-    Snapshot,
+    /// Write the spec to `status.targetSpec` in this shape, with state Creating.
+    Snapshot(Shape),
+    /// Set the state Invalid, and say why.
+    Invalidate(TlsError),
     /// Make a node for a shard; into an Active cluster it joins as something.
     CreateNode(ShardIndex, Option<JoinType>),
     /// Delete a node; its finalizer deletes the pod.

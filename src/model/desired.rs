@@ -11,6 +11,7 @@ use crate::api::cluster::Placement;
 use crate::api::role::ValkeyRoleSpec;
 use crate::model::digest::sha256_hex;
 use crate::model::name::ConfigName;
+use crate::model::tls::{Lapse, TlsError, TlsFiles, TlsFlaw};
 
 /// What one cluster should be.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,21 @@ pub struct Desired {
     pub shape: Shape,
     /// What the menu resolves to, or why it does not.
     pub menu: Result<Resolved, MenuError>,
+    /// What a TLS cluster's Secret offers, or why it does not validate.
+    pub tls: Option<Result<TlsOffer, TlsError>>,
+}
+
+/// TLS material that validates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOffer {
+    /// The Secret that it is from.
+    pub secret: String,
+    /// The material.
+    pub files: TlsFiles,
+    /// Why nodes are not given it all the same.
+    pub flaw: Option<TlsFlaw>,
+    /// A date that has passed or not come, which keeps nobody from using it.
+    pub lapse: Option<Lapse>,
 }
 
 /// How many of what.

@@ -76,10 +76,22 @@ impl ClusterRef {
         format!("{}-acl", self.name)
     }
 
-    /// The Secret with the validated TLS material.
+    /// The Secret with the TLS material in use. Not `{cluster}-tls`: that is what users call theirs.
     #[must_use]
     pub fn tls_secret_name(&self) -> String {
-        format!("{}-tls", self.name)
+        format!("{}-operator-tls", self.name)
+    }
+
+    /// The host name of the headless Service.
+    #[must_use]
+    pub fn service_host(&self) -> String {
+        format!("{}.{}.svc.cluster.local", self.name, self.namespace)
+    }
+
+    /// The host name of a node's pod.
+    #[must_use]
+    pub fn host_of(&self, node: &NodeName) -> String {
+        format!("{node}.{}", self.service_host())
     }
 
     /// The node with five random hex characters behind its cluster's name.

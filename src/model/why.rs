@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::model::desired::MenuError;
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
+use crate::model::tls::{Lapse, TlsError, TlsFlaw};
 
 /// Why something is done or waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +31,24 @@ pub enum Why {
     PasswordsLost,
     /// A reference does not resolve.
     Menu(MenuError),
-    /// TLS material is not handled by this release yet.
-    TlsNotSupported,
+    /// The TLS Secret does not validate.
+    TlsInvalid(TlsError),
+    /// The TLS Secret validates again.
+    TlsValid,
+    /// What the TLS Secret holds would not work.
+    TlsUnusable {
+        /// The Secret.
+        secret: String,
+        /// What is wrong with it.
+        flaw: TlsFlaw,
+    },
+    /// A date of the certificate in a TLS Secret has passed, or not come.
+    TlsLapsed {
+        /// The Secret.
+        secret: String,
+        /// Which date.
+        lapse: Lapse,
+    },
     /// Creating without a snapshot.
     NoSnapshot,
     /// A shard has fewer nodes than it should.
@@ -305,7 +322,14 @@ impl fmt::Display for Why {
                  delete and recreate the cluster",
             ),
             Self::Menu(error) => error.fmt(f),
-            Self::TlsNotSupported => f.write_str("spec.tls is not supported by this release yet"),
+            Self::TlsInvalid(error) => error.fmt(f),
+            Self::TlsValid => f.write_str("the TLS Secret validates again"),
+            Self::TlsUnusable { secret, flaw } => {
+                write!(f, "nodes are not given TLS Secret {secret:?}: {flaw}")
+            }
+            Self::TlsLapsed { secret, lapse } => {
+                write!(f, "the certificate in TLS Secret {secret:?} {lapse}")
+            }
             Self::NoSnapshot => f.write_str("the spec is not captured yet"),
             Self::ShardShort { shard, have, want } => {
                 write!(f, "shard {shard} has {have} of {want} nodes")

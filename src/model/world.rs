@@ -11,6 +11,7 @@ use crate::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use crate::api::role::ValkeyRoleSpec;
 use crate::model::name::{ClusterRef, NodeName, ShardIndex, Uid};
 use crate::model::redacted::Redacted;
+use crate::model::tls::{File, TlsFiles};
 use crate::model::topology::NodeView;
 
 /// One cluster, its menu and its nodes at one moment.
@@ -24,6 +25,8 @@ pub struct World {
     pub menu: Menu,
     /// The objects that are kept in every state.
     pub kept: Kept,
+    /// The Secret that `spec.tls` names, where the cluster has TLS.
+    pub tls_secret: Option<TlsSecret>,
     /// Every `ValkeyNode` that belongs to the cluster, by name.
     pub nodes: BTreeMap<NodeName, NodeFacts>,
     /// Pods of the cluster that outlive their `ValkeyNode`, as nodes that are being deleted.
@@ -64,7 +67,7 @@ pub struct Menu {
     pub roles: BTreeMap<String, ValkeyRoleSpec>,
 }
 
-/// The three objects that are kept in every state.
+/// The objects that are kept in every state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The headless Service.
@@ -73,6 +76,28 @@ pub struct Kept {
     pub auth: Keeping<Auth>,
     /// The ACL ConfigMap, as the digest of its `users.acl`.
     pub acl: Keeping<String>,
+    /// The Secret with the TLS material in use. A cluster without TLS has none.
+    pub tls: Keeping<TlsInUse>,
+}
+
+/// The TLS material that pods mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsInUse {
+    /// What they were given last.
+    pub files: TlsFiles,
+    /// The authorities before those: of nodes that have not loaded the files yet.
+    pub former_authorities: File,
+}
+
+/// A user's TLS Secret, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsSecret {
+    /// There is none by that name.
+    Absent,
+    /// It has no data at all.
+    Empty,
+    /// It has these of the keys that are asked for, and possibly others.
+    Holding(BTreeMap<&'static str, File>),
 }
 
 /// Whether an object with a name of ours is there, and whose it is.

@@ -18,12 +18,15 @@ use crate::api::node::{JoinType, Lifecycle, ValkeyNode, ValkeyNodeSpec};
 use crate::api::{
     ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, ANNOTATION_SETTINGS_DIGEST, AUTH_KEY_OPERATOR,
     AUTH_KEY_REPL, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE,
-    LABEL_JOIN_TYPE, LABEL_SHARD_INDEX, POD_SELECTOR,
+    LABEL_JOIN_TYPE, LABEL_SHARD_INDEX, POD_SELECTOR, TLS_KEY_AUTHORITIES, TLS_KEY_CERTIFICATE,
+    TLS_KEY_FORMER_AUTHORITIES, TLS_KEY_PRIVATE_KEY,
 };
 use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
+use crate::model::tls::{File, TlsFiles};
 use crate::model::world::{
-    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, World,
+    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, TlsInUse,
+    TlsSecret, World,
 };
 use crate::observe::lean::{LeanConfigMap, LeanPod};
 use crate::observe::stores::Stores;
@@ -55,14 +58,23 @@ pub(super) async fn world(
             source,
             (namespace, acl_name.as_str())
         ),
-        secret(reader, key, source),
+        auth_secret(reader, key, source),
     );
     let Some(cluster) = cluster? else {
         reader.kept_secrets().remove(key);
+        reader.kept_tls().remove(key);
         reader.acl_refusals().remove(key);
         return Ok(None);
     };
     let cluster = cluster_facts(key, &cluster)?;
+    let (tls_secret, tls) = match &cluster.spec.tls {
+        // A cluster that is going needs none, and waits for none.
+        Some(tls) if !cluster.deleting => {
+            let read = tls_secrets(reader, &cluster, &tls.secret_ref, source).await?;
+            (Some(read.secret), read.in_use)
+        }
+        Some(_) | None => (None, Keeping::Absent),
+    };
     let nodes = nodes?;
     let mut pods = pods?;
     if source == Source::Live && lacks_a_stamped_pod(&nodes, &pods) {
@@ -74,11 +86,13 @@ pub(super) async fn world(
         acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| {
             map.data.get(ACL_KEY).cloned().unwrap_or_default()
         }),
+        tls,
     };
     Ok(Some(World {
         now: (reader.clock)(),
         menu: menu(reader),
         kept,
+        tls_secret,
         strays: strays(stores, &nodes, &pods),
         acl_refusal: reader.acl_refusals().get(key).cloned(),
         nodes: all_nodes(stores, &cluster, &nodes, &pods)?,
@@ -258,7 +272,7 @@ where
 
 /// The auth Secret. Secrets are not watched, so that the operator need not be allowed to list them;
 /// this one is immutable, so that what was read once serves every tick that writes nothing.
-async fn secret(
+async fn auth_secret(
     reader: &Reader,
     cluster: &ClusterRef,
     source: Source,
@@ -274,18 +288,110 @@ async fn secret(
     {
         return Ok(Some(secret.clone()));
     }
-    let name = cluster.auth_secret_name();
-    let api: Api<Secret> = Api::namespaced(reader.client.clone(), &cluster.namespace);
-    let read = api
-        .get_opt(&name)
-        .await
-        .map_err(|source| read_error::<Secret>(&name, source))?;
+    let read = secret_named(reader, &cluster.namespace, &cluster.auth_secret_name()).await?;
     let mut kept = reader.kept_secrets();
     match &read {
         Some(secret) => kept.insert(cluster.clone(), secret.clone()),
         None => kept.remove(cluster),
     };
     Ok(read)
+}
+
+async fn secret_named(
+    reader: &Reader,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Secret>, Error> {
+    let api: Api<Secret> = Api::namespaced(reader.client.clone(), namespace);
+    api.get_opt(name)
+        .await
+        .map_err(|source| read_error::<Secret>(name, source))
+}
+
+/// How old what is known of TLS Secrets may be in a tick that writes nothing. They are not watched:
+/// this is how late a change of one is noticed where ticks are frequent, and what keeps those from
+/// asking each time.
+const TLS_AGE_SECONDS_MAX: i64 = 5;
+
+/// The user's TLS Secret and the operator's own, as they were.
+#[derive(Clone)]
+pub(super) struct TlsRead {
+    at: i64,
+    owner: Uid,
+    name: String,
+    secret: TlsSecret,
+    in_use: Keeping<TlsInUse>,
+}
+
+async fn tls_secrets(
+    reader: &Reader,
+    cluster: &ClusterFacts,
+    name: &str,
+    source: Source,
+) -> Result<TlsRead, Error> {
+    let (key, now) = (&cluster.key, (reader.clock)());
+    if source == Source::Stores
+        && let Some(read) = reader.kept_tls().get(key)
+        && read.owner == cluster.uid
+        && read.name == name
+        && (0..TLS_AGE_SECONDS_MAX).contains(&(now - read.at))
+    {
+        return Ok(read.clone());
+    }
+    let own = key.tls_secret_name();
+    let (secret, in_use) = tokio::join!(
+        secret_named(reader, &key.namespace, name),
+        secret_named(reader, &key.namespace, &own),
+    );
+    let read = TlsRead {
+        at: now,
+        owner: cluster.uid.clone(),
+        name: name.to_owned(),
+        secret: tls_secret(secret?),
+        in_use: keeping(in_use?.map(Arc::new), &cluster.uid, tls_in_use),
+    };
+    reader.kept_tls().insert(key.clone(), read.clone());
+    Ok(read)
+}
+
+fn tls_secret(secret: Option<Secret>) -> TlsSecret {
+    let Some(secret) = secret else {
+        return TlsSecret::Absent;
+    };
+    let mut data = secret.data.unwrap_or_default();
+    if data.is_empty() {
+        return TlsSecret::Empty;
+    }
+    let keys = [
+        TLS_KEY_CERTIFICATE,
+        TLS_KEY_PRIVATE_KEY,
+        TLS_KEY_AUTHORITIES,
+    ];
+    let files = keys.into_iter().filter_map(|key| {
+        let ByteString(bytes) = data.remove(key)?;
+        Some((key, File::new(bytes)))
+    });
+    TlsSecret::Holding(files.collect())
+}
+
+/// What is missing in a Secret of ours is as good as empty: it differs from what should be there.
+fn tls_in_use(secret: &Secret) -> TlsInUse {
+    let file = |key: &str| {
+        let content = secret.data.as_ref().and_then(|data| data.get(key));
+        File::new(
+            content
+                .map(|ByteString(bytes)| bytes.clone())
+                .unwrap_or_default(),
+        )
+    };
+    TlsInUse {
+        files: TlsFiles {
+            certificate: file(TLS_KEY_CERTIFICATE),
+            key: file(TLS_KEY_PRIVATE_KEY),
+            authorities: file(TLS_KEY_AUTHORITIES),
+        },
+        former_authorities: file(TLS_KEY_FORMER_AUTHORITIES),
+    }
 }
 
 fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {

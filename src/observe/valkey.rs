@@ -4,25 +4,28 @@
 use futures::future::join_all;
 
 use crate::api::cluster::ClusterState;
+use crate::model::chain;
 use crate::model::world::{Keeping, NodeFacts, PodPhase, Sighting, World};
 use crate::valkey::client::{Connector, Target};
 
 /// Fills in what each process says. A node without its own running pod is not asked.
 pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
-    let Keeping::Ours(auth) = &world.kept.auth else {
+    if !matches!(world.kept.auth, Keeping::Ours(_)) {
         return;
-    };
-    let everyone = world.nodes.values().chain(world.strays.values());
+    }
+    let seen: &World = world;
+    let everyone = seen.nodes.values().chain(seen.strays.values());
     let sightings = join_all(everyone.map(|node| async {
         let Some(address) = address(node) else {
             return Sighting::NotAsked;
         };
-        match connector
-            .account(&Target::operator(address, &auth.operator))
-            .await
-        {
+        let target = match Target::of(seen, node, address) {
+            Ok(target) => target,
+            Err(missing) => return Sighting::Silent(missing.to_string()),
+        };
+        match connector.account(&target).await {
             Ok(view) => Sighting::Answered(view),
-            Err(error) => Sighting::Silent(crate::model::chain::of(&error)),
+            Err(error) => Sighting::Silent(chain::of(&error)),
         }
     }))
     .await;

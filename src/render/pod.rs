@@ -28,12 +28,14 @@ use k8s_openapi::api::core::v1::SeccompProfile;
 use k8s_openapi::api::core::v1::SecretKeySelector;
 use k8s_openapi::api::core::v1::SecretVolumeSource;
 use k8s_openapi::api::core::v1::SecurityContext;
+use k8s_openapi::api::core::v1::TCPSocketAction;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use k8s_openapi::api::core::v1::Volume;
 use k8s_openapi::api::core::v1::VolumeMount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::api;
 use crate::api::cluster::Placement;
@@ -159,12 +161,12 @@ fn container(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Container {
             "--cluster-announce-ip".to_owned(),
             "$(POD_IP)".to_owned(),
         ]),
-        env: Some(vec![pod_ip(), probe_password(cluster)]),
+        env: Some(environment(cluster, node)),
         ports: Some(vec![
             container_port(api::PORT_NAME, api::PORT),
             container_port(api::BUS_PORT_NAME, api::BUS_PORT),
         ]),
-        liveness_probe: Some(liveness()),
+        liveness_probe: Some(liveness(node)),
         // A process that dies at once leaves its last log lines as the reason: mostly a user's setting.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         resources: resources(node),
@@ -178,15 +180,32 @@ fn container(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Container {
             run_as_non_root: Some(true),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![
-            mount("data", api::DATA_DIR, false),
-            mount("conf", api::CONF_DIR, true),
-            // The whole volume: a single file of it (subPath) would never be refreshed.
-            mount("acl", api::ACL_DIR, true),
-            mount("auth", api::AUTH_DIR, true),
-        ]),
+        volume_mounts: Some(mounts(node)),
         ..Container::default()
     }
+}
+
+/// Its own address, and what the probe that logs in needs.
+fn environment(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Vec<EnvVar> {
+    let mut environment = vec![pod_ip()];
+    if node.tls_secret.is_none() {
+        environment.push(probe_password(cluster));
+    }
+    environment
+}
+
+/// Whole volumes: a single file of one (subPath) would never be refreshed.
+fn mounts(node: &ValkeyNodeSpec) -> Vec<VolumeMount> {
+    let mut mounts = vec![
+        mount("data", api::DATA_DIR, false),
+        mount("conf", api::CONF_DIR, true),
+        mount("acl", api::ACL_DIR, true),
+        mount("auth", api::AUTH_DIR, true),
+    ];
+    if node.tls_secret.is_some() {
+        mounts.push(mount("tls", api::TLS_DIR, true));
+    }
+    mounts
 }
 
 /// The address that the node announces.
@@ -222,12 +241,21 @@ fn probe_password(cluster: &ClusterRef) -> EnvVar {
 
 /// A hung server becomes a dead pod after a minute. Any reply is life, errors too (loading, busy): without `-e`
 /// `valkey-cli` fails only where it cannot connect, and the timeout ends it where nothing answers.
-fn liveness() -> Probe {
-    let command = ["valkey-cli", "--user", api::USER_REPL, "ping"];
+///
+/// With TLS the kubelet only connects, which proves no more than that the process is there: the kernel accepts
+/// for one that hangs. That one the operator gives up, once it is silent to it and to a peer for a minute.
+fn liveness(node: &ValkeyNodeSpec) -> Probe {
+    let (exec, tcp_socket) = if node.tls_secret.is_none() {
+        let command = ["valkey-cli", "--user", api::USER_REPL, "ping"];
+        let command = Some(command.map(str::to_owned).to_vec());
+        (Some(ExecAction { command }), None)
+    } else {
+        let port = IntOrString::Int(i32::from(api::PORT));
+        (None, Some(TCPSocketAction { port, host: None }))
+    };
     Probe {
-        exec: Some(ExecAction {
-            command: Some(command.map(str::to_owned).to_vec()),
-        }),
+        exec,
+        tcp_socket,
         period_seconds: Some(10),
         timeout_seconds: Some(5),
         failure_threshold: Some(6),
@@ -279,7 +307,7 @@ fn volumes(cluster: &ClusterRef, node: &NodeFacts, policy: PodPolicy) -> Vec<Vol
         }),
         ..Volume::default()
     };
-    vec![
+    let mut volumes = vec![
         Volume {
             name: "data".to_owned(),
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -287,27 +315,47 @@ fn volumes(cluster: &ClusterRef, node: &NodeFacts, policy: PodPolicy) -> Vec<Vol
         },
         config_map("conf", node.name.config_map_name()),
         config_map("acl", cluster.acl_config_map_name()),
-        Volume {
-            name: "auth".to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(cluster.auth_secret_name()),
-                // Without a group of ours the process may be anybody.
-                default_mode: Some(if policy.fixed_user {
-                    MODE_GROUP
-                } else {
-                    MODE_PUBLIC
-                }),
-                // This key alone: the operator's password has no business in the pod.
-                items: Some(vec![KeyToPath {
-                    key: api::AUTH_KEY_PRIMARYAUTH.to_owned(),
-                    path: api::AUTH_KEY_PRIMARYAUTH.to_owned(),
-                    mode: None,
-                }]),
-                optional: None,
+        // This key alone: the operator's password has no business in the pod.
+        secret(
+            "auth",
+            cluster.auth_secret_name(),
+            &[api::AUTH_KEY_PRIMARYAUTH],
+            policy,
+        ),
+    ];
+    if let Some(name) = &node.spec.tls_secret {
+        let keys = [
+            api::TLS_KEY_CERTIFICATE,
+            api::TLS_KEY_PRIVATE_KEY,
+            api::TLS_KEY_AUTHORITIES,
+        ];
+        volumes.push(secret("tls", name.clone(), &keys, policy));
+    }
+    volumes
+}
+
+/// Keys of a Secret, as files of their names.
+fn secret(volume: &str, name: String, keys: &[&str], policy: PodPolicy) -> Volume {
+    let item = |key: &&str| KeyToPath {
+        key: (*key).to_owned(),
+        path: (*key).to_owned(),
+        mode: None,
+    };
+    Volume {
+        name: volume.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(name),
+            // Without a group of ours the process may be anybody.
+            default_mode: Some(if policy.fixed_user {
+                MODE_GROUP
+            } else {
+                MODE_PUBLIC
             }),
-            ..Volume::default()
-        },
-    ]
+            items: Some(keys.iter().map(item).collect()),
+            optional: None,
+        }),
+        ..Volume::default()
+    }
 }
 
 /// The zones that a pod may run in.

@@ -6,14 +6,20 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::api::cluster::ClusterState;
+use crate::api::cluster::ValkeyClusterSpec;
+use crate::model::desired::Shape;
 use crate::model::world::ClusterFacts;
 
-/// Entering Creating: the live spec becomes the target.
+/// Entering Creating: the live spec becomes the target, in this shape.
 ///
 /// # Errors
 /// None in practice: the spec came from JSON.
-pub fn snapshot(cluster: &ClusterFacts) -> Result<Value, serde_json::Error> {
-    let target = serde_json::to_value(&cluster.spec)?;
+pub fn snapshot(cluster: &ClusterFacts, shape: Shape) -> Result<Value, serde_json::Error> {
+    let target = serde_json::to_value(ValkeyClusterSpec {
+        shards: shape.shards,
+        replicas_per_shard: shape.replicas,
+        ..cluster.spec.clone()
+    })?;
     let old = serde_json::to_value(&cluster.status.target_spec)?;
     Ok(json!({ "status": {
         "state": ClusterState::Creating,
@@ -26,6 +32,12 @@ pub fn snapshot(cluster: &ClusterFacts) -> Result<Value, serde_json::Error> {
 #[must_use]
 pub fn activation() -> Value {
     json!({ "status": { "state": ClusterState::Active, "targetSpec": null, "message": null } })
+}
+
+/// The TLS Secret does not validate. A target that is being built stays.
+#[must_use]
+pub fn invalidation(message: &str) -> Value {
+    json!({ "status": { "state": ClusterState::Invalid, "message": message } })
 }
 
 /// What to send in a merge patch so that `old` becomes exactly `new`: a merge keeps the keys that it does not

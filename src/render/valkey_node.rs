@@ -33,6 +33,11 @@ pub fn valkey_node(
         resolved.settings_digest(),
     )]
     .into();
+    let mut settings = resolved.node_settings.clone();
+    if cluster.spec.tls.is_some() {
+        let host = cluster.key.host_of(name);
+        settings.insert("cluster-announce-hostname".to_owned(), host);
+    }
     ValkeyNode {
         metadata: ObjectMeta {
             labels: Some(labels),
@@ -45,7 +50,7 @@ pub fn valkey_node(
             image: resolved.image.value.clone(),
             cpu: resolved.cpu.as_ref().map(|cpu| cpu.value.clone()),
             memory: resolved.memory.as_ref().map(|memory| memory.value.clone()),
-            valkey_settings: resolved.node_settings.clone(),
+            valkey_settings: settings,
             shard_index: shard.0,
             tls_secret: cluster
                 .spec

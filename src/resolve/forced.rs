@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::TLS_PATHS;
 use crate::model::desired::Sourced;
 use crate::model::quantity::Amount;
 
@@ -33,6 +34,19 @@ const FORCED: [(&str, &str); 12] = [
     ("cluster-replica-validity-factor", "10"),
     // With more, a slot migration reports success and loses writes (claim B of the engine's own bugs).
     ("cluster-databases", "1"),
+];
+
+/// What no map may override in a cluster with TLS, over those. The host name is the node's own, and
+/// comes with its name.
+const FORCED_TLS: [(&str, &str); 6] = [
+    ("port", "0"),
+    ("tls-port", "6379"),
+    ("tls-cluster", "yes"),
+    ("tls-replication", "yes"),
+    // Clients prove who they are by their passwords.
+    ("tls-auth-clients", "no"),
+    // The certificate holds names, so that is what clients are to be sent to.
+    ("cluster-preferred-endpoint-type", "hostname"),
 ];
 
 /// It reaches the pod by a file from a Secret, never by an object that a product team can read.
@@ -93,6 +107,7 @@ pub(super) fn canonical(directive: &str) -> String {
 pub(super) fn layers(
     memory: Option<&str>,
     user: &BTreeMap<String, Sourced<String>>,
+    tls: bool,
 ) -> BTreeMap<String, String> {
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let maxmemory = memory
@@ -105,6 +120,9 @@ pub(super) fn layers(
             .map(|(name, set)| (name.clone(), set.value.clone())),
     );
     settings.extend(FORCED.into_iter().map(own));
+    if tls {
+        settings.extend(FORCED_TLS.into_iter().chain(TLS_PATHS).map(own));
+    }
     settings.remove(PASSWORD);
     settings
 }

@@ -56,7 +56,9 @@ fn world(parts: &Value) -> World {
             service: Keeping::Absent,
             auth: Keeping::Absent,
             acl: Keeping::Absent,
+            tls: Keeping::Absent,
         },
+        tls_secret: None,
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),
         acl_refusal: None,
@@ -269,6 +271,36 @@ fn settings_are_merged_by_directive_whatever_the_spelling() {
             "x-unknown=6 from c"
         ],
     );
+}
+
+#[test]
+fn tls_is_forced_where_the_cluster_has_it() {
+    let of = |cluster: Value| {
+        let wishes = json!({
+            "port": "1", "TLS-Port": "2", "tls-auth-clients": "yes", "tls-ca-cert-file": "/mine",
+        });
+        let config = json!({ "imageRef": "v9", "valkey": wishes });
+        let parts = json!({ "configs": { "c": config }, "cluster": cluster });
+        resolved(&parts).node_settings
+    };
+    let with = of(json!({ "tls": { "secretRef": "s" } }));
+    for (name, value) in [
+        ("port", "0"),
+        ("tls-port", "6379"),
+        ("tls-cluster", "yes"),
+        ("tls-replication", "yes"),
+        ("tls-cert-file", "/etc/valkey/tls/tls.crt"),
+        ("tls-key-file", "/etc/valkey/tls/tls.key"),
+        ("tls-ca-cert-file", "/etc/valkey/tls/ca.crt"),
+        ("tls-auth-clients", "no"),
+        ("cluster-preferred-endpoint-type", "hostname"),
+    ] {
+        assert_eq!(with[name], value, "{name}");
+    }
+    let without = of(json!({}));
+    assert_eq!(without["port"], "6379");
+    assert_eq!(without["tls-port"], "2");
+    assert!(!without.contains_key("tls-cluster"));
 }
 
 #[test]

@@ -2,26 +2,29 @@
 //! Never sends a command that the operator's own user may not run, not even on connecting.
 
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::io;
-use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::io::AsyncDNSResolver;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    IntoConnectionInfo as _, Pipeline, RedisConnectionInfo, RedisError, RedisFuture, RedisResult,
-    ServerError, TlsCertificates,
+    AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, RedisResult,
+    ServerError,
 };
-use tokio::io::DuplexStream;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::model::digest::sha256_hex;
 use crate::model::redacted::Redacted;
+use crate::model::tls::{Authorities, provider};
+use crate::model::world::{Keeping, NodeFacts, World};
 use crate::valkey::parse;
 
 /// For connecting, TLS and login together. A pod on a healthy network takes milliseconds; one that
@@ -105,7 +108,7 @@ impl Error {
 }
 
 /// Where a process listens, and as whom it is spoken to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Target<'a> {
     address: IpAddr,
     username: &'static str,
@@ -114,15 +117,43 @@ pub struct Target<'a> {
 }
 
 /// Whom a process has to prove to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Tls<'a> {
-    /// The name that its certificate must hold. It is never looked up: the address is known.
-    pub dns_name: &'a str,
-    /// The authorities, one of which must have signed that certificate, in PEM.
-    pub ca_pem: &'a str,
+    /// The name that its certificate must hold. It is never looked up, since the address is known: a
+    /// DNS that fails keeps clients away, and not the operator.
+    pub dns_name: String,
+    /// PEM files with the authorities, one of which must have signed that certificate: those in use,
+    /// and those before them.
+    pub authorities: [&'a [u8]; 2],
 }
 
+/// What the World lacks, so that a process cannot be spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing is known of {0}")]
+pub struct Missing(pub &'static str);
+
 impl<'a> Target<'a> {
+    /// The process of a node, which has this address.
+    pub fn of(world: &'a World, node: &NodeFacts, address: IpAddr) -> Result<Self, Missing> {
+        let Keeping::Ours(auth) = &world.kept.auth else {
+            return Err(Missing("the password"));
+        };
+        let plain = Self::operator(address, &auth.operator);
+        if world.cluster.spec.tls.is_none() {
+            return Ok(plain);
+        }
+        let Keeping::Ours(tls) = &world.kept.tls else {
+            return Err(Missing("the authorities that sign for nodes"));
+        };
+        Ok(plain.over_tls(Tls {
+            dns_name: world.cluster.key.host_of(&node.name),
+            authorities: [
+                tls.files.authorities.expose(),
+                tls.former_authorities.expose(),
+            ],
+        }))
+    }
+
     /// A process, spoken to as the operator's own user.
     #[must_use]
     pub fn operator(address: IpAddr, password: &'a Redacted<String>) -> Self {
@@ -154,12 +185,17 @@ impl<'a> Target<'a> {
             password,
             tls,
         } = self;
-        let credentials = match tls {
-            None => password.expose().clone(),
-            Some(Tls { dns_name, ca_pem }) => {
-                format!("{} {dns_name} {ca_pem}", password.expose())
+        let mut credentials = password.expose().clone();
+        if let Some(Tls {
+            dns_name,
+            authorities,
+        }) = tls
+        {
+            credentials.push_str(dns_name);
+            for file in authorities {
+                credentials.push_str(&String::from_utf8_lossy(file));
             }
-        };
+        }
         (*address, sha256_hex(&credentials))
     }
 }
@@ -260,20 +296,15 @@ impl Connector {
 
     async fn login(&self, target: &Target<'_>) -> Result<MultiplexedConnection, Error> {
         let failed = |source| connect_error(target.address, source);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(Some(CALL_TIMEOUT))
-            .set_dns_resolver(Known(target.address));
-        let connected = match &self.wire {
-            Wire::Network => {
-                let client = client(target, self.port).map_err(failed)?;
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await
+        let address = SocketAddr::new(target.address, self.port);
+        let connected = match (&self.wire, &target.tls) {
+            (Wire::Network, None) => speak(tcp(address).await.map_err(failed)?).await,
+            (Wire::Network, Some(tls)) => {
+                speak(through_tls(address, tls).await.map_err(failed)?).await
             }
-            Wire::Memory(dial) => {
-                let address = SocketAddr::new(target.address, self.port);
-                connect_in_memory(dial, address, config).await
+            (Wire::Memory(dial), _) => {
+                let stream = dial(address).await;
+                speak(stream.map_err(|error| failed(error.into()))?).await
             }
         };
         log_in(target, connected.map_err(failed)?).await
@@ -372,60 +403,44 @@ async fn log_in(
     }
 }
 
-async fn connect_in_memory(
-    dial: &Dial,
-    address: SocketAddr,
-    config: AsyncConnectionConfig,
+async fn tcp(address: SocketAddr) -> RedisResult<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn through_tls(address: SocketAddr, tls: &Tls<'_>) -> RedisResult<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(tls.dns_name.clone()).map_err(io::Error::other)?;
+    let config = client_config(tls)?;
+    let stream = tcp(address).await?;
+    Ok(TlsConnector::from(config).connect(name, stream).await?)
+}
+
+fn client_config(tls: &Tls<'_>) -> io::Result<Arc<ClientConfig>> {
+    let [current, _former] = tls.authorities;
+    let authorities = Authorities::read(&tls.authorities)
+        .or_else(|| Authorities::read(&[current]))
+        .ok_or_else(|| io::Error::other("the authorities cannot be read"))?;
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    let config = config
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(authorities));
+    Ok(Arc::new(config.with_no_client_auth()))
+}
+
+/// Speaks Valkey's protocol over a byte stream. All that the library would send on connecting is
+/// forbidden to our user.
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> RedisResult<MultiplexedConnection> {
-    let stream = dial(address).await?;
+    let silent = RedisConnectionInfo::default().set_skip_set_lib_name();
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(CALL_TIMEOUT));
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(&silent(), stream, config).await?;
+        MultiplexedConnection::new_with_config(&silent, stream, config).await?;
     tokio::spawn(driver);
     Ok(connection)
-}
-
-/// Everything else that the library would send on connecting is forbidden to our user.
-fn silent() -> RedisConnectionInfo {
-    RedisConnectionInfo::default().set_skip_set_lib_name()
-}
-
-fn client(target: &Target<'_>, port: u16) -> RedisResult<Client> {
-    let silent = |address: ConnectionAddr| -> RedisResult<ConnectionInfo> {
-        Ok(address.into_connection_info()?.set_redis_settings(silent()))
-    };
-    match target.tls {
-        None => Client::open(silent(ConnectionAddr::Tcp(
-            target.address.to_string(),
-            port,
-        ))?),
-        Some(Tls { dns_name, ca_pem }) => Client::build_with_tls(
-            silent(ConnectionAddr::TcpTls {
-                host: dns_name.to_owned(),
-                port,
-                insecure: false,
-                tls_params: None,
-            })?,
-            TlsCertificates {
-                client_tls: None,
-                root_cert: Some(ca_pem.into()),
-            },
-        ),
-    }
-}
-
-/// Resolves every name to the address that is known already.
-struct Known(IpAddr);
-
-impl AsyncDNSResolver for Known {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _host: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        let address: Box<dyn Iterator<Item = SocketAddr> + Send> =
-            Box::new(iter::once(SocketAddr::new(self.0, port)));
-        Box::pin(ready(Ok(address)))
-    }
 }
 
 fn connect_error(address: IpAddr, source: RedisError) -> Error {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::BufRead as _;
 use std::io::BufReader;
-use std::io::Read as _;
-use std::io::Write as _;
+use std::io::Read;
+use std::io::Write;
+use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
+
+use crate::tls_client;
 
 const SLOTS: u32 = 16_384;
 
@@ -42,9 +45,25 @@ const REDIRECTIONS_MAX: usize = 4;
 /// Addresses where somebody may answer, shared by all writers.
 type Seeds = Arc<Mutex<BTreeSet<String>>>;
 
+/// How members of a TLS cluster are found and checked: they are known by their host names.
+pub(crate) struct Secure {
+    /// The authorities that are trusted, in PEM.
+    pub(crate) authorities: String,
+    /// The members' addresses by host name.
+    pub(crate) addresses: BTreeMap<String, IpAddr>,
+}
+
+/// A connection, with or without TLS.
+trait Link: Read + Write + Send {}
+
+impl Link for TcpStream {}
+
+impl Link for tls_client::Stream {}
+
 /// Writers, one for each equal part of the slots, until they are stopped.
 pub(crate) struct Ledger {
     seeds: Seeds,
+    secure: Option<Arc<Secure>>,
     stop: Arc<AtomicBool>,
     writers: Vec<JoinHandle<Account>>,
 }
@@ -77,15 +96,26 @@ pub(crate) struct Report {
 impl Ledger {
     /// Starts `parts` writers; `seeds` are addresses of the cluster.
     pub(crate) fn start(parts: u32, seeds: impl IntoIterator<Item = String>) -> Self {
-        let seeds: Seeds = Arc::new(Mutex::new(seeds.into_iter().collect()));
+        Self::start_with(parts, seeds.into_iter().collect(), None)
+    }
+
+    /// The same through TLS.
+    pub(crate) fn start_secure(parts: u32, secure: Secure) -> Self {
+        let seeds = secure.addresses.keys().cloned().collect();
+        Self::start_with(parts, seeds, Some(Arc::new(secure)))
+    }
+
+    fn start_with(parts: u32, seeds: BTreeSet<String>, secure: Option<Arc<Secure>>) -> Self {
+        let seeds: Seeds = Arc::new(Mutex::new(seeds));
         let stop = Arc::new(AtomicBool::new(false));
         let writers = (0..parts).map(|part| {
-            let (seeds, stop) = (seeds.clone(), stop.clone());
-            thread::spawn(move || write(part, parts, seeds, &stop))
+            let (client, stop) = (Client::new(seeds.clone(), secure.clone()), stop.clone());
+            thread::spawn(move || write(part, parts, client, &stop))
         });
         Self {
             writers: writers.collect(),
             seeds,
+            secure,
             stop,
         }
     }
@@ -99,7 +129,7 @@ impl Ledger {
             .map(|writer| writer.join().expect("a writer ends"))
             .collect();
         lock(&self.seeds).extend(seeds);
-        let mut client = Client::new(self.seeds);
+        let mut client = Client::new(self.seeds, self.secure);
         let lost = accounts
             .iter()
             .flat_map(|account| account.lost(&mut client));
@@ -135,8 +165,8 @@ impl Account {
     }
 }
 
-fn write(part: u32, parts: u32, seeds: Seeds, stop: &AtomicBool) -> Account {
-    let (keys, mut client) = (keys(part, parts), Client::new(seeds));
+fn write(part: u32, parts: u32, mut client: Client, stop: &AtomicBool) -> Account {
+    let keys = keys(part, parts);
     let (mut account, mut last) = (Account::default(), Instant::now());
     for number in 1.. {
         if stop.load(Ordering::Relaxed) {
@@ -185,14 +215,16 @@ pub(crate) fn slot(key: &str) -> u32 {
 /// A client of a cluster: it remembers who has which slot and follows redirections.
 pub(crate) struct Client {
     seeds: Seeds,
-    links: BTreeMap<String, BufReader<TcpStream>>,
+    secure: Option<Arc<Secure>>,
+    links: BTreeMap<String, BufReader<Box<dyn Link>>>,
     homes: BTreeMap<u32, String>,
 }
 
 impl Client {
-    fn new(seeds: Seeds) -> Self {
+    fn new(seeds: Seeds, secure: Option<Arc<Secure>>) -> Self {
         Self {
             seeds,
+            secure,
             links: BTreeMap::new(),
             homes: BTreeMap::new(),
         }
@@ -200,7 +232,7 @@ impl Client {
 
     /// A client that begins at these addresses.
     pub(crate) fn at(seeds: impl IntoIterator<Item = String>) -> Self {
-        Self::new(Arc::new(Mutex::new(seeds.into_iter().collect())))
+        Self::new(Arc::new(Mutex::new(seeds.into_iter().collect())), None)
     }
 
     /// A command whose second word is its key; nothing where there is none.
@@ -282,8 +314,13 @@ impl Client {
     fn learn(&mut self, table: &str) {
         for line in table.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let address = words.get(1).and_then(|place| place.split_once(':'));
-            let Some((address, _)) = address.filter(|(address, _)| !address.is_empty()) else {
+            // `ip:port@bus,host`
+            let place = words.get(1).copied().unwrap_or_default();
+            let address = match self.secure {
+                None => place.split(':').next(),
+                Some(_) => place.split(',').nth(1),
+            };
+            let Some(address) = address.filter(|address| !address.is_empty()) else {
                 continue;
             };
             if words.get(2).is_some_and(|flags| flags.contains("fail")) {
@@ -315,17 +352,30 @@ impl Client {
         }
     }
 
-    fn link(&mut self, address: &str) -> std::io::Result<&mut BufReader<TcpStream>> {
+    fn link(&mut self, address: &str) -> std::io::Result<&mut BufReader<Box<dyn Link>>> {
         if !self.links.contains_key(address) {
-            let ip = address.parse().map_err(std::io::Error::other)?;
-            let stream = TcpStream::connect_timeout(&SocketAddr::new(ip, 6379), DEADLINE)?;
-            stream.set_read_timeout(Some(DEADLINE))?;
-            stream.set_nodelay(true)?;
-            self.links
-                .insert(address.to_owned(), BufReader::new(stream));
+            let link = BufReader::new(self.connect(address)?);
+            self.links.insert(address.to_owned(), link);
         }
         let link = self.links.get_mut(address);
         link.ok_or_else(|| std::io::Error::other("no link"))
+    }
+}
+
+impl Client {
+    fn connect(&self, address: &str) -> std::io::Result<Box<dyn Link>> {
+        if let Some(secure) = &self.secure {
+            let ip = secure.addresses.get(address);
+            let ip = ip.ok_or_else(|| std::io::Error::other("nobody has that name"))?;
+            let place = SocketAddr::new(*ip, 6379);
+            let stream = tls_client::connect(place, address, &secure.authorities, DEADLINE)?;
+            return Ok(Box::new(stream));
+        }
+        let ip = address.parse().map_err(std::io::Error::other)?;
+        let stream = TcpStream::connect_timeout(&SocketAddr::new(ip, 6379), DEADLINE)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
     }
 }
 
@@ -335,7 +385,7 @@ enum Reply {
     Refusal(String),
 }
 
-fn exchange(link: &mut BufReader<TcpStream>, words: &[&str]) -> std::io::Result<Reply> {
+fn exchange(link: &mut BufReader<Box<dyn Link>>, words: &[&str]) -> std::io::Result<Reply> {
     let said = words
         .iter()
         .map(|word| format!("${}\r\n{word}\r\n", word.len()));

@@ -14,6 +14,8 @@ mod testbed;
 
 mod bootstrap;
 mod census;
+#[path = "../certificates/lib.rs"]
+mod certificates;
 mod crds;
 mod deletion;
 mod faults;
@@ -33,6 +35,9 @@ mod restart;
 mod soak;
 mod stage;
 mod testbed_itself;
+mod tls;
+#[path = "../certificates/client.rs"]
+mod tls_client;
 mod trial;
 mod waits;
 mod watch;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -27,6 +28,8 @@ const SLOTS: u32 = 16_384;
 /// A testbed with the menu of the samples and the operator from its release manifest.
 pub(crate) struct World {
     pub(crate) stage: Stage,
+    /// A file of the authorities of the clusters, where they speak TLS.
+    pub(crate) authorities: Option<PathBuf>,
 }
 
 /// Which cluster, and what it is to look like.
@@ -98,15 +101,18 @@ impl Member {
 
 impl World {
     pub(crate) fn up() -> Self {
-        let stage = Stage::up();
+        let world = Self::without_operator();
         let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
-        operator::deploy(&stage.testbed, binary).expect("the operator is deployed");
-        Self { stage }
+        operator::deploy(&world.stage.testbed, binary).expect("the operator is deployed");
+        world
     }
 
     /// The same without an operator: the test runs one beside it.
     pub(crate) fn without_operator() -> Self {
-        Self { stage: Stage::up() }
+        Self {
+            stage: Stage::up(),
+            authorities: None,
+        }
     }
 
     /// A namespace that refuses every pod beyond the `restricted` profile.
@@ -338,7 +344,12 @@ impl World {
     /// What the process at this address answers to the commands, a line each.
     pub(crate) fn ask(&self, ip: &str, commands: &str) -> Result<String, String> {
         // Nobody answers for an address that is gone: not even a refusal comes.
-        self.valkey_cli(&["-t", "2", "-h", ip], commands)
+        let mut words = vec!["-t", "2", "-h", ip];
+        let authorities = self.authorities.as_ref().map(|path| path.to_string_lossy());
+        if let Some(authorities) = &authorities {
+            words.extend(["--tls", "--cacert", authorities]);
+        }
+        self.valkey_cli(&words, commands)
     }
 
     pub(crate) fn valkey_cli(&self, words: &[&str], commands: &str) -> Result<String, String> {

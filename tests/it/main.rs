@@ -9,6 +9,9 @@
 )]
 
 mod artifacts;
+#[path = "../certificates/lib.rs"]
+mod certificates;
 mod mutants;
 mod tidy;
+mod tls;
 mod wire;

@@ -16,6 +16,7 @@ use operator::model::decision::{Action, Decision, NodeAction, Verdict};
 use operator::model::desired::{Desired, PodPolicy, Resolved, Shape, Sourced};
 use operator::model::name::{ClusterRef, ConfigName, NodeName, ShardIndex, Uid};
 use operator::model::redacted::Redacted;
+use operator::model::tls::{File, TlsError, TlsFiles};
 use operator::model::why::Why;
 use operator::model::world::{
     Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
@@ -94,7 +95,7 @@ fn answer(head: &http::request::Parts, body: Value) -> Vec<u8> {
     serde_json::to_vec(&answer).expect("JSON")
 }
 
-fn world() -> (World, Desired) {
+pub(crate) fn world() -> (World, Desired) {
     let spec = ValkeyClusterSpec {
         config_ref: "standard".into(),
         shards: 1,
@@ -125,7 +126,9 @@ fn world() -> (World, Desired) {
             service: Keeping::Absent,
             auth: Keeping::Ours(auth),
             acl: Keeping::Absent,
+            tls: Keeping::Absent,
         },
+        tls_secret: None,
         nodes: BTreeMap::from([(node.name.clone(), node)]),
         strays: BTreeMap::new(),
         acl_refusal: None,
@@ -155,6 +158,7 @@ fn world() -> (World, Desired) {
                 replicas: 0,
             },
             menu: Ok(resolved),
+            tls: None,
         },
     )
 }
@@ -227,9 +231,13 @@ async fn the_cluster_is_written_in_single_steps() {
         null
         PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c?&fieldManager=valkey-operator
         {"metadata":{"finalizers":["else.example/keep","valkey.gomomento.com/cleanup","valkey.gomomento.com/node-cleanup","valkey.gomomento.com/auth-protection"],"resourceVersion":"7"}}"#]]).await;
-    check(Action::Snapshot, expect![[r#"
+    check(Action::Snapshot(Shape { shards: 1, replicas: 0 }), expect![[r#"
         PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c/status?&fieldManager=valkey-operator
         {"status":{"message":null,"state":"Creating","targetSpec":{"configRef":"standard","replicasPerShard":0,"shards":1}}}"#]]).await;
+    let error = TlsError::NoData("mine".into());
+    check(Action::Invalidate(error), expect![[r#"
+        PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c/status?&fieldManager=valkey-operator
+        {"status":{"message":"TLS Secret \"mine\" has no data","state":"Invalid"}}"#]]).await;
     check(
         Action::Activate(vec![NodeName::new("c-1a2b3")]),
         expect![[r#"
@@ -362,6 +370,25 @@ async fn kept_objects_are_made_once_and_put_right() {
             {"data":{"users.acl":"user default off"}}"#]],
     )
     .await;
+    let files = |authorities: &str| TlsFiles {
+        certificate: File::new(b"certificate".to_vec()),
+        key: File::new(b"key".to_vec()),
+        authorities: File::new(authorities.as_bytes().to_vec()),
+    };
+    check_upkeep(
+        Upkeep::CreateTls(files("new")),
+        expect![[r#"
+        POST /api/v1/namespaces/ns/secrets?&fieldManager=valkey-operator
+        "Secret" owned by "c", finalizers null"#]],
+    )
+    .await;
+    let update = Upkeep::UpdateTls {
+        before: files("old"),
+        files: files("new"),
+    };
+    check_upkeep(update, expect![[r#"
+        PATCH /api/v1/namespaces/ns/secrets/c-operator-tls?&fieldManager=valkey-operator
+        {"data":{"ca.crt":"bmV3","former-ca.crt":"b2xk","tls.crt":"Y2VydGlmaWNhdGU=","tls.key":"a2V5"}}"#]]).await;
     let annotate = Upkeep::Annotate {
         node: NodeName::new("c-1a2b3"),
         pod: Uid::new("uid-pod"),

@@ -18,7 +18,7 @@ use crate::kube::pool::Reuse;
 use crate::plan::{Edit, Fault, Kept, Meddling, Millis, Part, Plan, Refusal, Shape, Watched};
 use crate::truth;
 use crate::valkey::{Life, Path, Peer, Port, ProcessId, Signal};
-use crate::wish::{CLUSTER, IMAGES, NAMESPACE, NEIGHBOURS, Wish};
+use crate::wish::{self, CERTIFICATE, CLUSTER, IMAGES, NAMESPACE, NEIGHBOURS, Wish};
 use crate::world::World;
 
 /// What is asked for, and what is broken until when.
@@ -129,6 +129,17 @@ impl Stage {
                 world.ledger.close();
                 let hand = &mut world.kube.hand(now);
                 hand.delete(Kind::Namespace, "", NAMESPACE).ok();
+                return;
+            }
+            Edit::Secure => self.wish.secure = true,
+            Edit::Certify => {
+                let made = world.kube.hand(now).apply(wish::certificate());
+                made.expect("the Secret is always a valid object");
+                return;
+            }
+            Edit::Uncertify => {
+                let hand = &mut world.kube.hand(now);
+                hand.delete(Kind::Secret, NAMESPACE, CERTIFICATE).ok();
                 return;
             }
         }

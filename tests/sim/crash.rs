@@ -110,6 +110,19 @@ pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
             ),
         ),
         (
+            "certificate late, lost and there again",
+            edits(
+                (2, 1),
+                &[
+                    (0, Edit::Secure),
+                    (10, Edit::Apply),
+                    (5_000, Edit::Certify),
+                    (60_000, Edit::Uncertify),
+                    (90_000, Edit::Certify),
+                ],
+            ),
+        ),
+        (
             "a node taken meanwhile",
             edits((1, 1), &[apply, (3_000, Edit::Take(Kept::Node(0)))]),
         ),

@@ -93,6 +93,12 @@ pub(crate) enum Edit {
     Squat(Kept),
     /// The namespace is deleted (F30).
     DeleteNamespace,
+    /// The cluster is to speak TLS: said before it is applied.
+    Secure,
+    /// Its TLS Secret is there and validates.
+    Certify,
+    /// The Secret is gone (F18).
+    Uncertify,
 }
 
 /// Parts of the menu, and the reason why a cluster without one waits.

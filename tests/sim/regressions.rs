@@ -110,3 +110,55 @@ fn a_shard_that_is_being_built_gets_no_orphaned_slots() {
         ],
     );
 }
+
+/// A cluster with TLS, and what happens to it.
+fn holds_with_tls(shape: (u32, u32), acts: &[(Millis, Act)]) {
+    let begin = [
+        edit(0, Edit::Secure),
+        edit(10, Edit::Certify),
+        edit(20, Edit::Apply),
+    ];
+    holds(shape, &[&begin, acts].concat());
+}
+
+/// The formed cluster was checked as if it was new: nodes of a shard that was being added, which nobody
+/// had met yet, held it in Creating for ever.
+#[test]
+fn a_certificate_lost_in_the_middle_of_a_scale_out_holds_nothing_up() {
+    let shape = Shape {
+        shards: 3,
+        replicas: 1,
+    };
+    for lost_after in [50, 500, 1_500, 3_000, 6_000] {
+        holds_with_tls(
+            (2, 1),
+            &[
+                edit(40_000, Edit::Reshape(shape)),
+                edit(40_000 + lost_after, Edit::Uncertify),
+                edit(70_000, Edit::Certify),
+            ],
+        );
+    }
+}
+
+/// Edits made while Invalid are deferred, and a primary that dies meanwhile is replaced after.
+#[test]
+fn what_happens_while_invalid_is_made_up_for_after() {
+    let shape = Shape {
+        shards: 1,
+        replicas: 0,
+    };
+    let kill = Fault::KillProcess {
+        pick: 0,
+        orderly: false,
+    };
+    holds_with_tls(
+        (3, 1),
+        &[
+            edit(40_000, Edit::Uncertify),
+            edit(60_000, Edit::Reshape(shape)),
+            fault(70_000, kill),
+            edit(80_000, Edit::Certify),
+        ],
+    );
+}

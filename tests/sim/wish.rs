@@ -14,6 +14,8 @@ pub(crate) const NEIGHBOURS: &str = "others";
 pub(crate) const CLUSTER: &str = "cache";
 /// The images that can be pulled: the one of the menu, and a later one.
 pub(crate) const IMAGES: [&str; 2] = ["valkey/valkey:9.1.2", "valkey/valkey:9.1.3"];
+/// Its TLS Secret.
+pub(crate) const CERTIFICATE: &str = "certificate";
 
 const VERSION: &str = "valkey.gomomento.com/v1alpha1";
 
@@ -30,6 +32,8 @@ pub(crate) struct Wish {
     pub(crate) annotation: Option<u8>,
     /// Left alone by the operator.
     pub(crate) paused: bool,
+    /// Speaking TLS.
+    pub(crate) secure: bool,
 }
 
 impl Wish {
@@ -41,6 +45,7 @@ impl Wish {
             binding: 0,
             annotation: None,
             paused: false,
+            secure: false,
         }
     }
 
@@ -62,6 +67,9 @@ impl Wish {
                 "permissions": [{"roleRef": "app", "keys": [{"pattern": "*"}]}],
             }]);
         }
+        if self.secure {
+            spec["tls"] = json!({"secretRef": CERTIFICATE});
+        }
         if let Some(annotation) = self.annotation {
             spec["podAnnotations"] = json!({"team.example/build": annotation.to_string()});
         }
@@ -72,6 +80,17 @@ impl Wish {
             "spec": spec,
         })
     }
+}
+
+/// The TLS Secret: a certificate that signed itself, for the only cluster that there is.
+pub(crate) fn certificate() -> Value {
+    let (certificate, key) = (include_str!("tls.crt"), include_str!("tls.key"));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": CERTIFICATE, "namespace": NAMESPACE},
+        "stringData": {"tls.crt": certificate, "tls.key": key, "ca.crt": certificate},
+    })
 }
 
 impl Part {

@@ -1,11 +1,9 @@
-//! What a connector does with servers that refuse, hang, die, come back, close connections or speak TLS.
+//! What a connector does with servers that refuse, hang, die, come back or close connections.
 //! Never waits for longer than a deadline of the connector's own, plus what a busy machine adds.
 
-use std::fs;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -14,12 +12,6 @@ use operator::model::redacted::Redacted;
 use operator::valkey::client::Connector;
 use operator::valkey::client::Error;
 use operator::valkey::client::Target;
-use operator::valkey::client::Tls;
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::IsCa;
-use rcgen::Issuer;
-use rcgen::KeyPair;
 
 use crate::servers::PASSWORD;
 use crate::servers::PORT;
@@ -29,7 +21,7 @@ use crate::servers::nothing_was_denied;
 use crate::servers::password;
 
 /// Two deadlines of a second each cannot be within this, one can, on a machine that does much else.
-const ONE_DEADLINE: Duration = Duration::from_millis(1900);
+pub(crate) const ONE_DEADLINE: Duration = Duration::from_millis(1900);
 
 /// The connections that the operator's user has there.
 fn connections(server: &Server) -> usize {
@@ -198,99 +190,4 @@ async fn a_connection_that_the_server_closed_is_no_silence() {
     }
     assert_eq!(connections(&server), 1);
     nothing_was_denied([&server]);
-}
-
-/// An authority of its own, and certificates by it.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// Writes the three files for a server that all names of `c.ns` are given.
-    fn certify(&self, directory: &Path) {
-        let key = KeyPair::generate().unwrap();
-        let names = ["c.ns.svc.cluster.local", "*.c.ns.svc.cluster.local"].map(str::to_owned);
-        let certificate = CertificateParams::new(names)
-            .unwrap()
-            .signed_by(&key, &self.issuer)
-            .unwrap();
-        fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
-        fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
-        fs::write(directory.join("ca.crt"), &self.pem).unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_speaks_tls_is_held_to_its_name_and_its_authority() {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .ok();
-    let connector = Connector::new(PORT);
-    let (old, new) = (Authority::new(), Authority::new());
-    let directory = std::env::temp_dir().join(format!("valkey-tls-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
-    old.certify(&directory);
-    let file = |name: &str| directory.join(name).display().to_string();
-    let files = [
-        ("tls-cert-file", file("tls.crt")),
-        ("tls-key-file", file("tls.key")),
-        ("tls-ca-cert-file", file("ca.crt")),
-    ];
-    let files: Vec<(&str, &str)> = files
-        .iter()
-        .map(|(name, path)| (*name, path.as_str()))
-        .collect();
-    let mut settings = vec![
-        ("port", "0"),
-        ("tls-auth-clients", "no"),
-        ("tls-cluster", "yes"),
-    ];
-    let port = PORT.to_string();
-    settings.push(("tls-port", &port));
-    settings.extend(&files);
-    let server = Server::start_with(&settings);
-
-    let password = password();
-    let name = "c-1a2b3.c.ns.svc.cluster.local";
-    let plain = Target::operator(server.ip(), &password);
-    let by = |dns_name, ca_pem| plain.over_tls(Tls { dns_name, ca_pem });
-    let view = connector.account(&by(name, &old.pem)).await.unwrap();
-    assert_eq!(view.members.len(), 1);
-    let error = connector.account(&plain).await.unwrap_err();
-    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
-    for (dns_name, ca_pem) in [
-        ("d-1a2b3.d.ns.svc.cluster.local", &old.pem),
-        (name, &new.pem),
-    ] {
-        let error = connector.account(&by(dns_name, ca_pem)).await.unwrap_err();
-        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
-        assert!(format!("{error:?}").contains("certificate"), "{error:?}");
-    }
-
-    // A rotation: the bundle of both authorities is trusted before and after the server's change.
-    let bundle = format!("{}{}", old.pem, new.pem);
-    let told = connector.account(&by(name, &bundle)).await.unwrap();
-    assert_eq!(told.id, view.id);
-    new.certify(&directory);
-    connector
-        .config_set(&by(name, &bundle), &files)
-        .await
-        .unwrap();
-    let fresh = Connector::new(PORT);
-    let told = fresh.account(&by(name, &bundle)).await.unwrap();
-    assert_eq!(told.id, view.id);
-    assert!(fresh.account(&by(name, &old.pem)).await.is_err());
-    fs::remove_dir_all(&directory).unwrap();
 }

@@ -10,6 +10,8 @@
     reason = "a test that cannot go on ends, and what it measured is for who asks with --nocapture"
 )]
 
+#[path = "../certificates/lib.rs"]
+mod certificates;
 mod commands;
 mod connections;
 #[path = "../sim/valkey/lib.rs"]
@@ -21,6 +23,9 @@ mod settings;
 mod talks;
 #[path = "../testbed/lib.rs"]
 mod testbed;
+mod tls;
+#[path = "../certificates/client.rs"]
+mod tls_client;
 
 use std::path::PathBuf;
 

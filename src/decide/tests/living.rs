@@ -21,14 +21,18 @@ use super::{id, resolved, told};
 use crate::api::cluster::ClusterState;
 use crate::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use crate::decide::decide;
-use crate::model::desired::{Desired, Shape};
+use crate::model::decision::{Action, Verdict};
+use crate::model::desired::{Desired, Shape, TlsOffer};
 use crate::model::name::{NodeName, Uid};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
+use crate::model::tls::{File, Lapse, TlsError, TlsFiles, TlsFlaw};
 use crate::model::topology::{
     Load, Member, MemberFlags, Migration, MigrationState, NodeView, Role,
 };
+use crate::model::why::Why;
 use crate::model::world::{
-    Host, Keeping, NodeFacts, PodFacts, PodPhase, PodSighting, PodTrouble, Sighting, World,
+    Host, Keeping, NodeFacts, PodFacts, PodPhase, PodSighting, PodTrouble, Sighting, TlsInUse,
+    World,
 };
 
 /// Where all clocks stand.
@@ -729,13 +733,13 @@ fn a_cluster_of_which_nothing_is_left_is_formed_anew() {
     check(
         "3x1: a(vanished,deleting)",
         expect![
-            "take Snapshot: every node is gone and all data with them: the cluster starts empty"
+            "take Snapshot(Shape { shards: 3, replicas: 1 }): every node is gone and all data with them: the cluster starts empty"
         ],
     );
     check(
         "3x1:",
         expect![
-            "take Snapshot: every node is gone and all data with them: the cluster starts empty"
+            "take Snapshot(Shape { shards: 3, replicas: 1 }): every node is gone and all data with them: the cluster starts empty"
         ],
     );
     check(
@@ -1320,7 +1324,7 @@ fn a_formed_cluster_passes_through_creating_with_its_repairs() {
     );
     again(
         "1x1: a=0/1 b<a",
-        expect!["take Activate([a, b]): every node reports the whole cluster healthy"],
+        expect!["take Activate([]): every node reports the whole cluster healthy"],
     );
 }
 
@@ -1336,4 +1340,155 @@ fn a_newcomer_with_the_last_copy_stays() {
         "3x0: a=0/3 b<a(joining,old) | c=1/3 | d=2/3",
         expect!["take DeleteNode(b): b was still joining when what it is made of changed"],
     );
+}
+
+/// A shard that was being added is met and given slots once the cluster is Active; waiting for it here
+/// would be waiting for ever.
+#[test]
+fn whoever_joins_or_leaves_does_not_hold_up_the_way_back() {
+    let again = |text: &str, expected: Expect| {
+        let (mut world, desired) = world(text);
+        world.cluster.status.state = ClusterState::Creating;
+        world.cluster.status.target_spec = Some(world.cluster.spec.clone());
+        expected.assert_eq(&told(&decide(&world, &desired)));
+    };
+    again(
+        &format!("3x1: {WHOLE} | s3: g(joining=shard,blind) h(joining=shard,starting)"),
+        expect!["take Activate([]): every node reports the whole cluster healthy"],
+    );
+    again(
+        &format!("3x1: {WHOLE} | s3: g(leaving) h<g(leaving)"),
+        expect!["take Activate([]): every node reports the whole cluster healthy"],
+    );
+    // A shard that was emptied meanwhile is no part of what is Active.
+    again(
+        "3x0: a=0-8191 | c=8192-16383 | e",
+        expect![
+            "take Snapshot(Shape { shards: 2, replicas: 0 }): every node reports the whole cluster healthy"
+        ],
+    );
+    // A formed cluster that is out of sight is not formed anew.
+    again(
+        "1x1: a(mute) b(mute)",
+        expect!["hold: node a does not answer: connection refused"],
+    );
+}
+
+/// The error that a TLS cluster's Secret gives, and the offer of one that validates.
+fn verdict() -> TlsError {
+    TlsError::NoData("s".into())
+}
+
+fn offered(flaw: Option<TlsFlaw>) -> TlsOffer {
+    let file = || File::new(Vec::new());
+    TlsOffer {
+        secret: "s".into(),
+        files: TlsFiles {
+            certificate: file(),
+            key: file(),
+            authorities: file(),
+        },
+        flaw,
+        lapse: None,
+    }
+}
+
+#[test]
+fn a_secret_that_does_not_validate_stops_everything_and_is_said_exactly() {
+    for state in [
+        ClusterState::Creating,
+        ClusterState::Active,
+        ClusterState::Updating,
+        ClusterState::Invalid,
+    ] {
+        // Even with a primary to be replaced.
+        let (mut world, mut desired) = world("1x1: a=0/1(dead) b<a");
+        world.cluster.status.state = state;
+        desired.tls = Some(Err(verdict()));
+        let decision = decide(&world, &desired);
+        let expected = Verdict::Take(Action::Invalidate(verdict()), Why::TlsInvalid(verdict()));
+        assert_eq!(decision.verdict, expected);
+        world.cluster.status.state = ClusterState::Invalid;
+        world.cluster.status.message = Some("TLS Secret \"s\" has no data".into());
+        let decision = decide(&world, &desired);
+        assert_eq!(decision.verdict, Verdict::Hold(Why::TlsInvalid(verdict())));
+        assert!(decision.nudges.is_empty());
+    }
+}
+
+#[test]
+fn a_secret_that_validates_again_leads_back_in_the_shape_that_was_formed() {
+    let back = |text: &str, shards: u32, replicas: u32| {
+        let (mut world, mut desired) = world(text);
+        let status = &mut world.cluster.status;
+        (status.state, status.message) = (ClusterState::Invalid, Some("some".into()));
+        world.cluster.spec.shards = shards;
+        world.cluster.spec.replicas_per_shard = replicas;
+        desired.tls = Some(Ok(offered(None)));
+        match decide(&world, &desired).verdict {
+            Verdict::Take(Action::Snapshot(shape), Why::TlsValid) => {
+                format!("{}x{}", shape.shards, shape.replicas)
+            }
+            other => format!("{other:?}"),
+        }
+    };
+    let whole = format!("3x1: {WHOLE}");
+    assert_eq!(back(&whole, 5, 2), "3x1");
+    assert_eq!(back(&whole, 1, 0), "3x1");
+    // A replica more in a roll, one less after a death: what is asked for decides.
+    let uneven = "3x1: a=0/3 b<a x<a | c=1/3 d<c | e=2/3 f<e(dead,deleting)";
+    assert_eq!(back(uneven, 3, 1), "3x1");
+    assert_eq!(back(uneven, 3, 9), "3x2");
+    // A shard on its way in or out is no part of it.
+    let out = format!("3x1: {WHOLE} | s3: g(joining=shard)");
+    assert_eq!(back(&out, 4, 1), "3x1");
+    let leaving = format!("3x1: {WHOLE} | s3: g(leaving)");
+    assert_eq!(back(&leaving, 3, 1), "3x1");
+    // Nor is one whose nodes are complete and that waits for its slots.
+    let empty = format!("3x1: {WHOLE} | s3: g h<g");
+    assert_eq!(back(&empty, 4, 1), "3x1");
+    // Nobody has to answer for it.
+    assert_eq!(back("1x1: a(mute) b(mute)", 2, 2), "1x1");
+    assert_eq!(back("1x0:", 2, 2), "2x2");
+
+    let (mut world, mut desired) = super::world("target 2x1 | a s0 | b s1");
+    desired.tls = Some(Ok(offered(None)));
+    world.cluster.status.state = ClusterState::Invalid;
+    world.cluster.spec.shards = 7;
+    // One that was being formed goes on with what it was.
+    let expected =
+        expect!["take Snapshot(Shape { shards: 2, replicas: 1 }): the TLS Secret validates again"];
+    expected.assert_eq(&told(&decide(&world, &desired)));
+}
+
+#[test]
+fn what_would_not_work_is_said_and_stops_only_who_has_nothing_else() {
+    let (mut world, mut desired) = world("1x1: a=0/1 b<a");
+    desired.tls = Some(Ok(offered(Some(TlsFlaw::OtherKey))));
+    let said = "nodes are not given TLS Secret \"s\": \
+                tls.key does not belong to the certificate in tls.crt";
+    assert_eq!(told(&decide(&world, &desired)), format!("hold: {said}"));
+    let in_use = TlsInUse {
+        files: offered(None).files,
+        former_authorities: File::new(Vec::new()),
+    };
+    world.kept.tls = Keeping::Ours(in_use);
+    let decision = decide(&world, &desired);
+    assert_eq!(told(&decision), "pass");
+    assert_eq!(decision.notes.len(), 1);
+    assert_eq!(decision.notes[0].to_string(), said);
+
+    let lapse = Lapse::Expired("then".into());
+    desired.tls = Some(Ok(TlsOffer {
+        lapse: Some(lapse),
+        ..offered(None)
+    }));
+    let decision = decide(&world, &desired);
+    assert_eq!(told(&decision), "pass");
+    assert_eq!(
+        decision.notes[0].to_string(),
+        "the certificate in TLS Secret \"s\" expired at then"
+    );
+    world.kept.tls = Keeping::Foreign;
+    assert!(told(&decide(&world, &desired)).starts_with("hold: a Secret named \"c-operator-tls\""));
 }

@@ -3,6 +3,7 @@
 
 use operator::api::cluster::ValkeyClusterSpec;
 use operator::api::cluster::ValkeyClusterStatus;
+use operator::model::desired::Shape;
 use operator::model::world::World;
 use operator::render::status;
 use serde_json::Value;
@@ -25,16 +26,29 @@ pub(super) fn form(dice: &mut Dice) -> Result<(), String> {
     world.cluster.status = read(&old)?;
     let before = json!({ "status": old, "spec": { "untouched": 1 } });
 
-    let patch = status::snapshot(&world.cluster).map_err(|error| error.to_string())?;
+    let shape = Shape {
+        shards: *dice.of(&[1, 7]),
+        replicas: *dice.of(&[0, 2]),
+    };
+    let mut target = world.cluster.spec.clone();
+    (target.shards, target.replicas_per_shard) = (shape.shards, shape.replicas);
+    let patch = status::snapshot(&world.cluster, shape).map_err(|error| error.to_string())?;
     let mut after = before.clone();
     merge(&mut after, &patch);
     let wish = json!({
-        "status": { "state": "Creating", "targetSpec": world.cluster.spec },
+        "status": { "state": "Creating", "targetSpec": target },
         "spec": { "untouched": 1 },
     });
     same("the snapshot", &after, &wish)?;
     let again = read(&after["status"])?.target_spec;
-    same("the target", &again, &Some(world.cluster.spec))?;
+    same("the target", &again, &Some(target))?;
+
+    let mut after = before.clone();
+    merge(&mut after, &status::invalidation("because"));
+    let mut wish = before.clone();
+    wish["status"]["state"] = json!("Invalid");
+    wish["status"]["message"] = json!("because");
+    same("the invalidation", &after, &wish)?;
 
     let mut after = before;
     merge(&mut after, &status::activation());
