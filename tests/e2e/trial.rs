@@ -283,9 +283,17 @@ impl Trial {
     }
 
     fn snapshot(&self, processes: impl Iterator<Item = Process>) -> Snapshot {
+        let ended = self.objects.ended();
+        // What the kubelet has told is known to all, also before the next look.
+        let processes = processes.map(|mut process| {
+            if ended.contains(process.pod.as_str()) {
+                process.life = Life::Ended;
+            }
+            Arc::new(process)
+        });
         Snapshot {
             objects: self.objects.0.values().cloned().collect(),
-            processes: processes.map(Arc::new).collect(),
+            processes: processes.collect(),
             cuts: self.cuts.clone(),
             ledger: None,
             pieced: false,
@@ -481,6 +489,17 @@ impl Objects {
             .filter(|pod| pod["status"]["phase"] == "Running");
         let uids = running.filter_map(|pod| pod["metadata"]["uid"].as_str());
         uids.map(str::to_owned).collect()
+    }
+
+    /// The uids of all pods that have ended.
+    fn ended(&self) -> BTreeSet<&str> {
+        let pods = self.0.values().filter(|object| object.kind == "Pod");
+        let ended = pods.filter(|pod| {
+            let phase = pod.body["status"]["phase"].as_str();
+            matches!(phase, Some("Failed" | "Succeeded"))
+        });
+        let uids = ended.filter_map(|pod| pod.body["metadata"]["uid"].as_str());
+        uids.collect()
     }
 
     /// The write that an event is, and whose; nothing where it is none, or one of no interest.
