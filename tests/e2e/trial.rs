@@ -29,6 +29,7 @@ use crate::checker::Violation;
 use crate::checker::evidence::Actor;
 use crate::checker::evidence::Command;
 use crate::checker::evidence::Cut;
+use crate::checker::evidence::Hits;
 use crate::checker::evidence::Ledger;
 use crate::checker::evidence::Life;
 use crate::checker::evidence::Millis;
@@ -127,6 +128,7 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         past: 0,
         objects: Objects::default(),
         cuts: Vec::new(),
+        killed: BTreeSet::new(),
         checker: Checker::new(rules),
         operator: 0,
         judgement: Judgement::default(),
@@ -151,6 +153,8 @@ struct Trial {
     past: usize,
     objects: Objects,
     cuts: Vec<Cut>,
+    /// Pods whose process the test has killed.
+    killed: BTreeSet<String>,
     checker: Checker,
     operator: u32,
     judgement: Judgement,
@@ -186,6 +190,12 @@ impl Trial {
                 self.step(Actor::Machinery, What::Look, Some(truth));
             }
             Seen::Done(what) => {
+                if let What::Fault(fault) = &what
+                    && let Hits::Pods(pods) = &fault.hits
+                    && fault.id == "F02"
+                {
+                    self.killed.extend(pods.iter().cloned());
+                }
                 let truth = self.truth_of_a_step();
                 self.step(Actor::Saboteur, what, Some(truth));
             }
@@ -284,9 +294,9 @@ impl Trial {
 
     fn snapshot(&self, processes: impl Iterator<Item = Process>) -> Snapshot {
         let ended = self.objects.ended();
-        // What the kubelet has told is known to all, also before the next look.
+        // What the kubelet has told, and whom the test has killed, is known before the next look.
         let processes = processes.map(|mut process| {
-            if ended.contains(process.pod.as_str()) {
+            if ended.contains(process.pod.as_str()) || self.killed.contains(&process.pod) {
                 process.life = Life::Ended;
             }
             Arc::new(process)
