@@ -24,7 +24,7 @@ const CUT: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// So often it must have looked while something was cut.
-const LOOKS_MIN: usize = 5;
+const LOOKS_MIN: usize = 2;
 
 const BUS: u16 = 16_379;
 const CLIENT: u16 = 6379;

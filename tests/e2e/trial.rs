@@ -29,6 +29,7 @@ use crate::checker::Violation;
 use crate::checker::evidence::Actor;
 use crate::checker::evidence::Command;
 use crate::checker::evidence::Cut;
+use crate::checker::evidence::Hits;
 use crate::checker::evidence::Ledger;
 use crate::checker::evidence::Life;
 use crate::checker::evidence::Millis;
@@ -127,6 +128,7 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         past: 0,
         objects: Objects::default(),
         cuts: Vec::new(),
+        killed: BTreeSet::new(),
         checker: Checker::new(rules),
         operator: 0,
         judgement: Judgement::default(),
@@ -151,6 +153,8 @@ struct Trial {
     past: usize,
     objects: Objects,
     cuts: Vec<Cut>,
+    /// Pods whose process the test has killed.
+    killed: BTreeSet<String>,
     checker: Checker,
     operator: u32,
     judgement: Judgement,
@@ -186,6 +190,12 @@ impl Trial {
                 self.step(Actor::Machinery, What::Look, Some(truth));
             }
             Seen::Done(what) => {
+                if let What::Fault(fault) = &what
+                    && let Hits::Pods(pods) = &fault.hits
+                    && fault.id == "F02"
+                {
+                    self.killed.extend(pods.iter().cloned());
+                }
                 let truth = self.truth_of_a_step();
                 self.step(Actor::Saboteur, what, Some(truth));
             }
@@ -283,9 +293,17 @@ impl Trial {
     }
 
     fn snapshot(&self, processes: impl Iterator<Item = Process>) -> Snapshot {
+        let ended = self.objects.ended();
+        // What the kubelet has told, and whom the test has killed, is known before the next look.
+        let processes = processes.map(|mut process| {
+            if ended.contains(process.pod.as_str()) || self.killed.contains(&process.pod) {
+                process.life = Life::Ended;
+            }
+            Arc::new(process)
+        });
         Snapshot {
             objects: self.objects.0.values().cloned().collect(),
-            processes: processes.map(Arc::new).collect(),
+            processes: processes.collect(),
             cuts: self.cuts.clone(),
             ledger: None,
             pieced: false,
@@ -481,6 +499,17 @@ impl Objects {
             .filter(|pod| pod["status"]["phase"] == "Running");
         let uids = running.filter_map(|pod| pod["metadata"]["uid"].as_str());
         uids.map(str::to_owned).collect()
+    }
+
+    /// The uids of all pods that have ended.
+    fn ended(&self) -> BTreeSet<&str> {
+        let pods = self.0.values().filter(|object| object.kind == "Pod");
+        let ended = pods.filter(|pod| {
+            let phase = pod.body["status"]["phase"].as_str();
+            matches!(phase, Some("Failed" | "Succeeded"))
+        });
+        let uids = ended.filter_map(|pod| pod.body["metadata"]["uid"].as_str());
+        uids.collect()
     }
 
     /// The write that an event is, and whose; nothing where it is none, or one of no interest.
