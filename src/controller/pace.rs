@@ -268,6 +268,7 @@ fn doubled(from: Duration, times: u32, most: Duration) -> Duration {
         .min(most)
 }
 
+#[expect(clippy::too_many_lines, reason = "one line a reason")]
 fn longest_wait(why: &Why) -> Duration {
     match why {
         Why::Menu(_)

@@ -60,11 +60,6 @@ fn world(words: &str) -> (World, Desired) {
     } else if head[0] == "target" {
         status.target_spec = Some(spec.clone());
     }
-    let auth = Auth {
-        operator: Redacted::new("o".into()),
-        repl: Redacted::new("r".into()),
-        finalizer: true,
-    };
     let world = World {
         now: 0,
         cluster: ClusterFacts {
@@ -82,7 +77,7 @@ fn world(words: &str) -> (World, Desired) {
         menu: Menu::default(),
         kept: Kept {
             service: Keeping::Ours(()),
-            auth: Keeping::Ours(auth),
+            auth: Keeping::Ours(auth()),
             acl: Keeping::Ours(String::new()),
             tls: Keeping::Absent,
         },
@@ -100,6 +95,14 @@ fn world(words: &str) -> (World, Desired) {
             tls: None,
         },
     )
+}
+
+fn auth() -> Auth {
+    Auth {
+        operator: Redacted::new("o".into()),
+        repl: Redacted::new("r".into()),
+        finalizer: true,
+    }
 }
 
 fn resolved() -> Resolved {

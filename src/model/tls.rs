@@ -180,15 +180,20 @@ fn whatever_the_date<T>(
     now: UnixTime,
     check: impl Fn(UnixTime) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    check(now).or_else(|error| match error {
-        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-            check(not_after)
-        }
-        Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
-            check(not_before)
-        }
-        error => Err(error),
-    })
+    let checked = check(now);
+    if let Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) =
+        checked
+    {
+        check(not_after)
+    } else if let Err(Error::InvalidCertificate(CertificateError::NotValidYetContext {
+        not_before,
+        ..
+    })) = checked
+    {
+        check(not_before)
+    } else {
+        checked
+    }
 }
 
 impl ServerCertVerifier for Authorities {

@@ -16,6 +16,7 @@ use crate::ledger::Ledger;
 use crate::ledger::Secure;
 use crate::slow;
 use crate::stage::say;
+use crate::testbed::pod::PodName;
 use crate::tls_client::connect;
 use crate::world::Formed;
 use crate::world::Wanted;
@@ -68,6 +69,15 @@ impl<'a> Stay<'a> {
         Self {
             world,
             hosts: hosts.collect(),
+        }
+    }
+
+    /// What a client of these pods is told.
+    fn secure(&self, authorities: &str) -> Secure {
+        let hosts = self.hosts.iter();
+        Secure {
+            authorities: authorities.to_owned(),
+            addresses: hosts.map(|(host, at)| (host.clone(), at.ip())).collect(),
         }
     }
 
@@ -152,27 +162,12 @@ fn a_tls_cluster_lives_through_its_secrets() {
     for (host, address) in &stay.hosts {
         connect(*address, host, &old.pem, LIMIT).expect("each pod proves its name");
     }
+    reached_by_name(&world, &formed);
     say(&format!("TLS: formed after {:.1?}", start.elapsed()));
 
-    let secure = Secure {
-        authorities: bundle.clone(),
-        addresses: stay
-            .hosts
-            .iter()
-            .map(|(host, address)| (host.clone(), address.ip()))
-            .collect(),
-    };
-    let ledger = Ledger::start_secure(3, secure);
+    let ledger = Ledger::start_secure(3, stay.secure(&bundle));
     let patch = r#"{"data": {"ca.crt": null}}"#;
-    let words = [
-        "patch",
-        "secret",
-        SECRET,
-        "--namespace",
-        "tls",
-        "--patch",
-        patch,
-    ];
+    let words = ["patch", "secret", SECRET, "--namespace", "tls", "-p", patch];
     world.stage.kubectl(words);
     stay.wait_until_invalid(r#"TLS Secret "c-tls" missing required key "ca.crt""#);
     say(&format!("TLS: Invalid after {:.1?}", start.elapsed()));
@@ -181,10 +176,8 @@ fn a_tls_cluster_lives_through_its_secrets() {
     stay.update(&first, &bundle);
     let back = world.wait_until_formed(&WANTED);
     assert_eq!(back.ids(), formed.ids());
-    assert_eq!(
-        stay.message().expect("a status"),
-        ("Active".into(), String::new())
-    );
+    let told = stay.message().expect("a status");
+    assert_eq!(told, ("Active".into(), String::new()));
     say(&format!("TLS: back after {:.1?}", start.elapsed()));
     stay.wait_until_loaded(
         "the bundle is loaded",
@@ -195,22 +188,38 @@ fn a_tls_cluster_lives_through_its_secrets() {
         "the new certificate is loaded",
         &Serials(serial(&second.certificate), serial(&new.pem)),
     );
-    for (host, address) in &stay.hosts {
-        connect(*address, host, &new.pem, LIMIT).expect("each pod has the new certificate");
-        assert!(connect(*address, host, &old.pem, LIMIT).is_err(), "{host}");
-    }
     let report = ledger.stop([]);
     say(&format!(
         "TLS: all changed after {:.1?}: {report:?}",
         start.elapsed()
     ));
     assert!(report.lost.is_empty() && report.failures == 0, "{report:?}");
-    let last = world.wait_until_formed(&WANTED);
-    let uids = |formed: &Formed| -> Vec<Value> {
-        let pods = formed.pods.iter();
-        pods.map(|pod| pod["metadata"]["uid"].clone()).collect()
+    for (host, address) in &stay.hosts {
+        connect(*address, host, &new.pem, LIMIT).expect("each pod has the new certificate");
+        assert!(connect(*address, host, &old.pem, LIMIT).is_err(), "{host}");
+    }
+    assert_eq!(uids(&world.wait_until_formed(&WANTED)), uids(&formed));
+}
+
+/// From a pod, through DNS: the Service first, then whoever has the slot by the name that it announces.
+fn reached_by_name(world: &World, formed: &Formed) {
+    let name = formed.pods[0]["metadata"]["name"].as_str().expect("a name");
+    let pod = PodName {
+        namespace: WANTED.namespace,
+        name,
     };
-    assert_eq!(uids(&last), uids(&formed));
+    let client = "valkey-cli -c --tls --cacert /etc/valkey/tls/ca.crt -h";
+    // One for each third of the slots.
+    for key in ["hello", "c", "foo"] {
+        let words = client.split(' ').chain([SERVICE, "SET", key, "value"]);
+        let told = world.stage.testbed.pod_exec(&pod, words).expect("run");
+        assert_eq!(told.trim(), "OK", "{key}");
+    }
+}
+
+fn uids(formed: &Formed) -> Vec<&Value> {
+    let pods = formed.pods.iter();
+    pods.map(|pod| &pod["metadata"]["uid"]).collect()
 }
 
 /// While Invalid the cluster's own objects are kept, and no node is made.

@@ -121,26 +121,6 @@ fn holds_with_tls(shape: (u32, u32), acts: &[(Millis, Act)]) {
     holds(shape, &[&begin, acts].concat());
 }
 
-/// The formed cluster was checked as if it was new: nodes of a shard that was being added, which nobody
-/// had met yet, held it in Creating for ever.
-#[test]
-fn a_certificate_lost_in_the_middle_of_a_scale_out_holds_nothing_up() {
-    let shape = Shape {
-        shards: 3,
-        replicas: 1,
-    };
-    for lost_after in [50, 500, 1_500, 3_000, 6_000] {
-        holds_with_tls(
-            (2, 1),
-            &[
-                edit(40_000, Edit::Reshape(shape)),
-                edit(40_000 + lost_after, Edit::Uncertify),
-                edit(70_000, Edit::Certify),
-            ],
-        );
-    }
-}
-
 /// Edits made while Invalid are deferred, and a primary that dies meanwhile is replaced after.
 #[test]
 fn what_happens_while_invalid_is_made_up_for_after() {

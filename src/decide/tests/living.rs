@@ -1429,7 +1429,9 @@ fn a_secret_that_validates_again_leads_back_in_the_shape_that_was_formed() {
             Verdict::Take(Action::Snapshot(shape), Why::TlsValid) => {
                 format!("{}x{}", shape.shards, shape.replicas)
             }
-            other => format!("{other:?}"),
+            other @ (Verdict::Take(_, _) | Verdict::Hold(_) | Verdict::Pass) => {
+                format!("{other:?}")
+            }
         }
     };
     let whole = format!("3x1: {WHOLE}");

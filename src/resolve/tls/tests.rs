@@ -126,7 +126,7 @@ fn judge(secret: &TlsSecret) -> Result<TlsOffer, TlsError> {
     offer(&cluster, "s", secret, NOW)
 }
 
-fn signed(params: CertificateParams, by: &Authority) -> Files {
+fn signed(params: &CertificateParams, by: &Authority) -> Files {
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, &by.issuer).unwrap();
     Files::of(&certificate, &key, &by.pem)
@@ -154,7 +154,7 @@ fn the_six_verdicts_in_their_order() {
     }
 
     let ca = authority("ca", None);
-    let good = signed(params(&BOTH), &ca);
+    let good = signed(&params(&BOTH), &ca);
     let not_pem = r#"TLS Secret "s": tls.crt is not valid PEM"#;
     for broken in [
         "",
@@ -191,17 +191,17 @@ fn both_names_are_asked_for_the_service_first() {
     ];
     for (names, name) in rows {
         // What a common name says has long ceased to count.
-        let files = signed(common_name(params(names)), &ca);
+        let files = signed(&common_name(params(names)), &ca);
         assert_eq!(files.error(), missing(name), "{names:?}");
     }
     let loud = ["C.NS.svc.cluster.local", "*.c.ns.SVC.cluster.local", "else"];
-    assert_eq!(signed(params(&loud), &ca).flaw(), "none");
+    assert_eq!(signed(&params(&loud), &ca).flaw(), "none");
 }
 
 #[test]
 fn what_works_is_offered_as_it_is() {
     let ca = authority("ca", None);
-    let files = signed(params(&BOTH), &ca);
+    let files = signed(&params(&BOTH), &ca);
     let offer = files.offer().unwrap();
     assert_eq!((offer.flaw, offer.lapse), (None, None));
     assert_eq!(*offer.files.certificate.expose(), files.certificate);
@@ -210,7 +210,7 @@ fn what_works_is_offered_as_it_is() {
 
     // A chain, whose intermediate is in tls.crt.
     let middle = authority("middle", Some(&ca));
-    let chained = signed(params(&BOTH), &middle);
+    let chained = signed(&params(&BOTH), &middle);
     let with_middle = [&chained.certificate[..], middle.pem.as_bytes()].concat();
     let chained = chained.authorities(ca.pem.clone());
     assert_eq!(chained.certificate(with_middle).flaw(), "none");
@@ -250,13 +250,13 @@ fn what_works_is_offered_as_it_is() {
 #[test]
 fn what_would_not_work_is_no_verdict_and_is_not_used() {
     let ca = authority("ca", None);
-    let files = signed(params(&BOTH), &ca);
+    let files = signed(&params(&BOTH), &ca);
     let no_key = "tls.key holds no private key of a supported kind";
     let no_authority = "ca.crt holds no certificate, or one that cannot be read";
     assert_eq!(files.key("").flaw(), no_key);
     assert_eq!(files.key(files.certificate.clone()).flaw(), no_key);
     assert_eq!(
-        files.key(signed(params(&BOTH), &ca).key).flaw(),
+        files.key(signed(&params(&BOTH), &ca).key).flaw(),
         "tls.key does not belong to the certificate in tls.crt"
     );
     assert_eq!(files.authorities("").flaw(), no_authority);
@@ -278,7 +278,7 @@ fn what_would_not_work_is_no_verdict_and_is_not_used() {
         let mut params = params(&BOTH);
         params.extended_key_usages = vec![usage];
         assert_eq!(
-            signed(params, &ca).flaw(),
+            signed(&params, &ca).flaw(),
             format!(
                 "the certificate in tls.crt may not be used for {missing}, which every node needs"
             )
@@ -293,7 +293,7 @@ fn a_date_is_a_warning_and_nothing_more() {
         let mut params = params(&BOTH);
         params.not_before = date_time_ymd(begin.0, begin.1, begin.2);
         params.not_after = date_time_ymd(end.0, end.1, end.2);
-        let offer = signed(params, &ca).offer().unwrap();
+        let offer = signed(&params, &ca).offer().unwrap();
         assert_eq!(offer.flaw, None);
         offer.lapse.map(|lapse| lapse.to_string())
     };
@@ -311,7 +311,7 @@ fn a_date_is_a_warning_and_nothing_more() {
 #[test]
 fn nothing_of_a_secret_is_shown() {
     let ca = authority("ca", None);
-    let files = signed(params(&BOTH), &ca);
+    let files = signed(&params(&BOTH), &ca);
     let shown = format!("{:?}", files.offer().unwrap());
     assert!(
         !shown.contains("BEGIN") && !shown.contains("45, 45"),
