@@ -286,6 +286,7 @@ impl Stage {
     }
 
     /// Faults of pods and machines.
+    #[expect(clippy::too_many_lines, reason = "one arm a fault")]
     fn harm(&mut self, world: &mut World, now: Millis, fault: Fault) -> Hits {
         match fault {
             Fault::DeletePod { pick, force } => {

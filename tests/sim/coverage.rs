@@ -66,7 +66,7 @@ const TLS: &[&str] = &[
 ];
 
 /// Says what was reached, and fails for what was not.
-pub(crate) fn report(seen: &BTreeSet<String>, all_usual: bool) {
+pub(crate) fn report(seen: &BTreeSet<String>, enough: bool) {
     let all: BTreeSet<String> = LISTS
         .iter()
         .flat_map(|(word, text, list)| {
@@ -98,8 +98,8 @@ pub(crate) fn report(seen: &BTreeSet<String>, all_usual: bool) {
         all.len(),
         never.len(),
     );
-    // Other runs than the usual ones reach other things.
-    if all_usual {
+    // A few runs do not reach everything.
+    if enough {
         assert!(missing.is_empty(), "never reached: {missing:?}");
     }
     assert!(broken.is_empty(), "must never come up: {broken:?}");

@@ -84,16 +84,16 @@ pub(crate) fn squat(world: &mut World, now: Millis, kept: Kept) -> Option<Squatt
         "kind": kind.facts().name,
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {FOREIGN: "yes"}},
     });
-    match kind {
+    if kind == Kind::Pod {
         // It fits nowhere, so that no process of it is taken for one of ours.
-        Kind::Pod => {
-            body["spec"] = json!({
-                "containers": [{"name": "own", "image": IMAGES[0]}],
-                "nodeSelector": {"no": "where"},
-            });
-        }
-        Kind::Service => body["spec"] = json!({"clusterIP": "None", "ports": [{"port": 1}]}),
-        _ => body["data"] = json!({"own": "aGVsbG8="}),
+        body["spec"] = json!({
+            "containers": [{"name": "own", "image": IMAGES[0]}],
+            "nodeSelector": {"no": "where"},
+        });
+    } else if kind == Kind::Service {
+        body["spec"] = json!({"clusterIP": "None", "ports": [{"port": 1}]});
+    } else {
+        body["data"] = json!({"own": "aGVsbG8="});
     }
     hand.create(body).expect("the name is free");
     Some(Squatted { kind, name, before })
@@ -204,7 +204,6 @@ pub(crate) fn meddle(
         Meddling::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
         Meddling::Forget => &["CLUSTER", "FORGET", id],
         Meddling::Reset => &["CLUSTER", "RESET"],
-        Meddling::SetSlot => &["CLUSTER", "SETSLOT", "7", "NODE", id],
         Meddling::AddSlot => &["CLUSTER", "ADDSLOTS", "7"],
         Meddling::Replicate => &["CLUSTER", "REPLICATE", id],
         Meddling::Meet => &["CLUSTER", "MEET", &stranger, "6379"],

@@ -209,7 +209,6 @@ pub(crate) enum Meddling {
     Takeover,
     Forget,
     Reset,
-    SetSlot,
     AddSlot,
     Replicate,
     /// A process that is no part of any cluster of ours is met.
@@ -605,7 +604,6 @@ impl Draw {
                 Meddling::Takeover,
                 Meddling::Forget,
                 Meddling::Reset,
-                Meddling::SetSlot,
                 Meddling::AddSlot,
                 Meddling::Replicate,
                 Meddling::Meet,

@@ -6,8 +6,11 @@ use crate::plan::{Plan, Replay};
 use crate::run::{Options, run};
 use crate::suite::{Job, count, hold};
 
-/// Runs of each submission; SEEDS asks for another number, FROM for another first one.
-const SEEDS: usize = 2_500;
+/// Runs of each submission: those that were looked at since the swarm learnt rolls and hands. SEEDS asks for
+/// another number, FROM for another first one.
+const SEEDS: usize = 240;
+/// With as many runs, whatever is not rare comes up.
+const ENOUGH: usize = 2_500;
 
 fn job(seed: u64) -> Job {
     Job {
@@ -24,7 +27,7 @@ fn every_seed_holds() {
     let seeds = count("SEEDS", SEEDS) as u64;
     let jobs: Vec<Job> = (first..first + seeds).map(job).collect();
     let seen = hold("swarm", &jobs);
-    coverage::report(&seen, first == 0 && jobs.len() == SEEDS);
+    coverage::report(&seen, jobs.len() >= ENOUGH);
 }
 
 #[test]
