@@ -1,4 +1,4 @@
-//! The shipped roles, held by real ServiceAccounts: each team does its job and nothing of the other's.
+//! The shipped roles, held by real service accounts: each team does its job and nothing of the other's.
 //! Never asks what would be allowed: each request is made, the refused ones with a valid object.
 
 use std::path::Path;
@@ -153,7 +153,7 @@ fn each_team_does_its_job_and_nothing_of_the_others() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A ServiceAccount of each team, bound as the roles' file says, and its token for kubectl.
+/// A service account of each team, bound as the roles' file says, and its token for kubectl.
 fn employ(testbed: &Testbed) {
     for namespace in ["shop", "other"] {
         kubectl(testbed, &["create", "namespace", namespace]);
