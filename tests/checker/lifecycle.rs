@@ -242,7 +242,7 @@ fn retired<'a>(past: &'a Past, step: &'a Step) -> Option<(&'a Value, &'a Process
 /// live, synced and Active, by the spec as it is, or was when the operator looked.
 ///
 /// Except: excess replicas above the target, of which the others are enough; members already dead; a shard
-/// that owns no slot any more; nodes that never became Active.
+/// that owns no slot any more, and a cluster where nobody owns one; nodes that never became Active.
 pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
     let Some((node, process)) = retired(past, step) else {
@@ -251,7 +251,8 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
     let scene = &past.scene;
     let primary = process.primary();
     let drained = past.slots_of_shard(&process.pod).is_empty();
-    if node.text("/spec/lifecycle") == "Joining" || drained {
+    let serves = scene.alive(&process.home).any(|one| !one.own().is_empty());
+    if node.text("/spec/lifecycle") == "Joining" || drained || !serves {
         return Ok(());
     }
     if scene.cluster(&process.home).is_none() {

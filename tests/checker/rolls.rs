@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Checker;
 use super::Verdict;
+use super::evidence::Life;
 use super::evidence::Millis;
 use super::evidence::Name;
 use super::evidence::Role;
@@ -48,13 +49,15 @@ struct Turn {
 ///
 /// Except: one more for each injected fault on that shard. A roll lasts from one edit of the cluster or the
 /// menu to the next; what was decided before the operator could know of the edit belongs to the roll before.
+/// Whoever takes the place of a dead primary repairs, and is no part of a roll.
 /// The same replica asked again is no second failover, and what ends with its cluster hands over as it likes.
 pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, rolls, .. } = checker;
     if past.fresh {
         promotions(past, rolls)?;
     }
-    let told = obeyed(past, step).filter(|(it, _)| it.is(&["CLUSTER", "FAILOVER"]));
+    let coordinated = ["CLUSTER", "FAILOVER"];
+    let told = obeyed(past, step).filter(|(it, _)| it.is(&coordinated) && it.words.len() == 2);
     let Some((_, process)) = told else {
         return Ok(());
     };
@@ -69,6 +72,7 @@ pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict
 }
 
 fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
+    let former = rolls.roles.clone();
     for process in &past.scene.0.processes {
         let replica = !process.is_primary();
         match rolls.roles.get_mut(&process.pod) {
@@ -82,6 +86,14 @@ fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
         let Some(shard) = past.shard_of(&process.pod).filter(|_| !replica).cloned() else {
             continue;
         };
+        let hands_over = past.scene.0.processes.iter().any(|other| {
+            other.life == Life::Alive
+                && former.get(&other.pod) == Some(&false)
+                && past.shard_of(&other.pod) == Some(&shard)
+        });
+        if !hands_over {
+            continue;
+        }
         let turn = turn(past, rolls, &shard);
         turn.promotions += 1;
         allowed(past, &shard, turn, turn.promotions, "changes of role")?;

@@ -20,7 +20,7 @@ use crate::ledger;
 use crate::log::Log;
 use crate::operators::{Operators, Running};
 use crate::pipes::Pipes;
-use crate::plan::{Act, Fault, Millis, Part, Plan};
+use crate::plan::{Act, Fault, Meddling, Millis, Part, Plan};
 use crate::record::Record;
 use crate::truth;
 use crate::valkey::Net;
@@ -37,6 +37,9 @@ const LAG: Millis = 25_000;
 const LOOK: Millis = 1_000;
 /// An operator that did nothing for as long has nothing to do.
 const QUIET: Millis = 15_000;
+/// For so long a member that a user told to forget another does not hear of it again (valkey cluster.h,
+/// CLUSTER_BLACKLIST_TTL), and the operator can only wait.
+const BAN: Millis = 60_000;
 /// A killed operator is started again so much later, where nothing else is said.
 const RESTART: Millis = 500;
 
@@ -182,6 +185,17 @@ fn rules(plan: &Plan, options: &Options) -> Rules {
 }
 
 /// Whether it holds up what goes between the operator and the API server.
+/// Whether a user makes a member forget another.
+fn bans(plan: &Plan) -> bool {
+    let forgets = |act: Act| {
+        let Act::Fault(Fault::Meddle { how, .. }) = act else {
+            return false;
+        };
+        how == Meddling::Forget
+    };
+    plan.acts.iter().any(|&(_, act)| forgets(act))
+}
+
 fn is_of_the_api(fault: Fault) -> bool {
     matches!(fault.id(), "F08" | "F10" | "F11" | "F12")
 }
@@ -396,6 +410,7 @@ impl Play {
     async fn settle(&mut self, plan: &Plan, calm: Millis) {
         let begun = take(&self.world).now();
         let lost = self.grace(plan);
+        let quiet = QUIET + if bans(plan) { BAN } else { 0 };
         let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
         loop {
             {
@@ -410,7 +425,7 @@ impl Play {
                     return;
                 }
                 match reached {
-                    Ok(()) if now < world.record.acted.max(begun) + QUIET => {}
+                    Ok(()) if now < world.record.acted.max(begun) + quiet => {}
                     Ok(()) if world.record.waits_for_files() && now <= bound => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);

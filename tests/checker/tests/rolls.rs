@@ -33,6 +33,8 @@ fn s6_failovers() {
     // The same again is no second one; another shard's is its own.
     holds(run.wait(1000).tells("a1", "CLUSTER FAILOVER"));
     holds(run.wait(1000).tells("b1", "CLUSTER FAILOVER"));
+    // Nor is a repair.
+    holds(run.wait(1000).tells("a2", "CLUSTER FAILOVER FORCE"));
     broken("S6", run.wait(1000).tells("a2", "CLUSTER FAILOVER"));
     // The next roll begins with an edit.
     run.wait(1000);
@@ -63,6 +65,18 @@ fn s6_roles() {
     holds(run.wait(1000).look());
     run.breaks("F03", &["a1"]);
     swap(&mut run, "a0", "a1");
+    holds(run.wait(1000).look());
+}
+
+/// A replica that takes the place of a dead primary takes no turn of the roll's.
+#[test]
+fn s6_repairs() {
+    let mut run = Run::new(3, 2);
+    holds(run.look());
+    swap(&mut run, "a1", "a0");
+    holds(run.wait(1000).look());
+    run.process("a1").life = Life::Ended;
+    swap(&mut run, "a2", "a1");
     holds(run.wait(1000).look());
 }
 
