@@ -251,8 +251,7 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
     let scene = &past.scene;
     let primary = process.primary();
     let drained = past.slots_of_shard(&process.pod).is_empty();
-    let serves = scene.alive(&process.home).any(|one| !one.own().is_empty());
-    if node.text("/spec/lifecycle") == "Joining" || drained || !serves {
+    if node.text("/spec/lifecycle") == "Joining" || drained || !serves(scene, &process.home) {
         return Ok(());
     }
     if scene.cluster(&process.home).is_none() {
@@ -278,10 +277,15 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
     ))
 }
 
+/// Whether anybody of a cluster owns a slot by its own account.
+fn serves(scene: &Scene, home: &Name) -> bool {
+    scene.alive(home).any(|one| !one.own().is_empty())
+}
+
 /// S15: scale-in deletes a member only at 0 slots in every live view and with no job in flight; never drains
 /// more shards than asked.
 ///
-/// The first half holds for every member that is deleted alive.
+/// The first half holds for every member that is deleted alive, unless nobody owns a slot: a user took them.
 pub(super) fn only_the_drained_leave(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
     drains_what_was_asked(past, step)?;
@@ -292,7 +296,7 @@ pub(super) fn only_the_drained_leave(checker: &mut Checker, step: &Step) -> Verd
         .scene
         .owned_in_views(&process.home, &process.id)
         .with(&process.own());
-    if !owned.is_empty() {
+    if !owned.is_empty() && serves(&past.scene, &process.home) {
         return Err(format!("{} is deleted with {owned}", process.told()));
     }
     match super::membership::moving(&past.scene, &process.home, &process.id) {

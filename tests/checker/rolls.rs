@@ -26,8 +26,8 @@ use super::scene::Shape;
 pub(super) struct Memory {
     /// What happened in each shard since its cluster was last edited.
     turns: BTreeMap<Shard, Turn>,
-    /// Who replicated whom, by pod, in the last truth.
-    roles: BTreeMap<String, bool>,
+    /// Whom each pod replicated in the last truth, by id.
+    roles: BTreeMap<String, Option<String>>,
     /// The shards in motion, each with how many members it should have had when it began.
     moving: BTreeMap<Name, BTreeMap<u64, i64>>,
 }
@@ -72,28 +72,23 @@ pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict
 }
 
 fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
-    let former = rolls.roles.clone();
     for process in &past.scene.0.processes {
-        let replica = !process.is_primary();
-        match rolls.roles.get_mut(&process.pod) {
-            Some(before) if *before == replica => continue,
-            Some(before) => *before = replica,
-            None => {
-                rolls.roles.insert(process.pod.clone(), replica);
-                continue;
-            }
-        }
-        let Some(shard) = past.shard_of(&process.pod).filter(|_| !replica).cloned() else {
+        let follows = match &process.role {
+            Role::Replica { of, .. } => Some(of.clone()),
+            Role::Primary => None,
+        };
+        let promoted = follows.is_none();
+        let before = rolls.roles.insert(process.pod.clone(), follows);
+        let Some(former) = before.flatten().filter(|_| promoted) else {
             continue;
         };
-        let hands_over = past.scene.0.processes.iter().any(|other| {
-            other.life == Life::Alive
-                && former.get(&other.pod) == Some(&false)
-                && past.shard_of(&other.pod) == Some(&shard)
-        });
-        if !hands_over {
+        let hands_over = past.scene.by_id(&former);
+        if hands_over.is_none_or(|former| former.life != Life::Alive) {
             continue;
         }
+        let Some(shard) = past.shard_of(&process.pod).cloned() else {
+            continue;
+        };
         let turn = turn(past, rolls, &shard);
         turn.promotions += 1;
         allowed(past, &shard, turn, turn.promotions, "changes of role")?;

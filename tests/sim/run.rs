@@ -410,7 +410,7 @@ impl Play {
     async fn settle(&mut self, plan: &Plan, calm: Millis) {
         let begun = take(&self.world).now();
         let lost = self.grace(plan);
-        let quiet = QUIET + if bans(plan) { BAN } else { 0 };
+        let quiet = QUIET + lost.min(LAG) + if bans(plan) { BAN } else { 0 };
         let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
         loop {
             {
