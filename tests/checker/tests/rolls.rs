@@ -74,6 +74,7 @@ fn s6_repairs() {
     let mut run = Run::new(3, 2);
     holds(run.look());
     swap(&mut run, "a1", "a0");
+    swap(&mut run, "a1", "a2");
     holds(run.wait(1000).look());
     run.process("a1").life = Life::Ended;
     swap(&mut run, "a2", "a1");
