@@ -87,6 +87,8 @@ pub(super) fn snapshot(scene: Scene<'_>) -> Verdict {
 }
 
 /// A node whose pod ended, vanished or is on its way out never comes back: it is deleted, and made anew next.
+/// So is one that nobody has met and that will never let the operator in: it started with settings of another
+/// hand.
 pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
     for node in live(scene.world) {
         let detail = match &node.pod {
@@ -99,7 +101,11 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
                 }
             },
             PodSighting::Present(pod) if pod.deleting => "its pod is being deleted",
-            PodSighting::Absent | PodSighting::Present(_) => continue,
+            PodSighting::Present(_) => match node.locked_out() {
+                Some(refusal) if !is_listed(scene.world, node) => refusal,
+                Some(_) | None => continue,
+            },
+            PodSighting::Absent => continue,
         };
         return Verdict::Take(
             Action::DeleteNode(node.name.clone()),
@@ -110,6 +116,15 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
         );
     }
     Verdict::Pass
+}
+
+/// Whether a process that answers knows somebody at the node's address.
+fn is_listed(world: &World, node: &NodeFacts) -> bool {
+    let ip = node.stamped_pod().and_then(|pod| pod.ip);
+    let mut rows = live(world)
+        .filter_map(NodeFacts::view)
+        .flat_map(|view| &view.members);
+    rows.any(|row| row.ip == ip && !row.flags.failing())
 }
 
 /// A node whose pod never ran, and that would be made otherwise by now: a mistake that was put right is
@@ -219,7 +234,7 @@ pub(super) fn not_answering(node: &NodeFacts) -> Option<Why> {
     match &node.sighting {
         Sighting::Answered(_) => None,
         Sighting::NotAsked => Some(Why::PodStarting(name)),
-        Sighting::Silent(detail) => Some(Why::Silent {
+        Sighting::Silent(detail) | Sighting::LockedOut(detail) => Some(Why::Silent {
             node: name,
             detail: detail.clone(),
         }),
@@ -395,10 +410,7 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
             return Verdict::Hold(Why::Inconsistent("two nodes of one shard own slots"));
         }
         let (replica, primary) = (node.name.clone(), primary.name.clone());
-        if view
-            .member(&primary_view.id)
-            .is_none_or(|row| row.flags.handshake)
-        {
+        if !view.knows_primary(&primary_view.id) {
             unknown = Some(Why::PrimaryUnknown { replica, primary });
             continue;
         }

@@ -86,8 +86,7 @@ fn attached(topology: &Topology<'_>, primary: Answer<'_>, answer: Answer<'_>) ->
         return Verdict::Pass;
     }
     let (replica, primary_name) = (answer.node.name.clone(), primary.node.name.clone());
-    let known = answer.view.member(&primary.view.id);
-    if known.is_none_or(|row| row.flags.handshake) {
+    if !answer.view.knows_primary(&primary.view.id) {
         return Verdict::Hold(Why::PrimaryUnknown {
             replica,
             primary: primary_name,

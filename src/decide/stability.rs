@@ -284,7 +284,8 @@ pub(super) fn departed_members(scene: Scene<'_>) -> Verdict {
             let why = Why::Hung(node.name.clone());
             return Verdict::Take(Action::DeleteNode(node.name.clone()), why);
         }
-        if node.is_dead() && !node.deleting && node.view().is_none() && !is_listed(topology, node) {
+        let gone = node.is_dead() || is_shut(node);
+        if gone && !node.deleting && node.view().is_none() && !is_listed(topology, node) {
             return Verdict::Take(Action::DeleteNode(node.name.clone()), ended_because(node));
         }
     }
@@ -330,6 +331,11 @@ fn is_forgotten(topology: &Topology<'_>, node: &NodeFacts) -> bool {
         && topology.answers.iter().any(serving)
 }
 
+/// A newcomer that started with settings of another hand, and will never let the operator in.
+fn is_shut(node: &NodeFacts) -> bool {
+    node.spec.lifecycle == Lifecycle::Joining && node.locked_out().is_some()
+}
+
 fn is_listed(topology: &Topology<'_>, node: &NodeFacts) -> bool {
     let mut strangers = topology.strangers.values();
     strangers.any(|stranger| stranger.node.is_some_and(|home| home.name == node.name))
@@ -355,7 +361,8 @@ fn ended_because(node: &NodeFacts) -> Why {
                 if node.is_dead() {
                     "its machine is gone"
                 } else {
-                    "nothing is left of its cluster"
+                    let shut = node.locked_out();
+                    shut.unwrap_or("nothing is left of its cluster")
                 }
             }
         },

@@ -25,7 +25,7 @@ use crate::model::world::{
 /// `NAME sSHARD` followed by any of
 ///
 /// - `new`, `unstamped`, `pending`, `unschedulable`, `unpullable`, `ended`, `vanished`, `ending` (its pod is being deleted), `deleting`,
-///   `silent` instead of a running pod that answers;
+///   `silent` or `locked` (refuses the login) instead of a running pod that answers;
 /// - `slots A-B`, `of NAME` (replicates), `unlinked`, `notok`, `counts N` (its count of slots);
 /// - `blind` (knows only itself), `handshakes NAME`, `lists ID:FLAGS` with flags joined by `+`.
 fn world(words: &str) -> (World, Desired) {
@@ -184,6 +184,8 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         },
         sighting: if has("silent") {
             Sighting::Silent("connection refused".into())
+        } else if has("locked") {
+            Sighting::LockedOut("WRONGPASS".into())
         } else if running && !has("unstamped") {
             Sighting::Answered(view_of(words, &[]))
         } else {
@@ -398,6 +400,18 @@ fn the_reason_that_needs_a_person_is_said_first() {
     check(
         "target 2x0 | a s0 silent | b s1 unstamped",
         expect!["hold: node a does not answer: connection refused"],
+    );
+}
+
+#[test]
+fn a_process_with_settings_of_another_hand_is_made_anew_unless_it_was_met() {
+    check(
+        "target 2x0 | a s0 | b s1 locked blind",
+        expect!["take DeleteNode(b): node b is gone before the cluster was formed: WRONGPASS"],
+    );
+    check(
+        "target 2x0 | a s0 | b s1 locked",
+        expect!["hold: node b does not answer: WRONGPASS"],
     );
 }
 

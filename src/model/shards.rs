@@ -554,7 +554,7 @@ fn host(node: &NodeFacts) -> Host {
 /// Whether a node was asked and kept silent.
 #[must_use]
 pub fn is_silent(node: &NodeFacts) -> bool {
-    matches!(node.sighting, Sighting::Silent(_))
+    matches!(node.sighting, Sighting::Silent(_) | Sighting::LockedOut(_))
 }
 
 /// Whether the machine of a node reports trouble or nothing.

@@ -88,6 +88,13 @@ impl NodeView {
         self.members.iter().find(|member| member.id == *id)
     }
 
+    /// Whether its table has an id as a primary: of any other Valkey refuses to become a replica.
+    #[must_use]
+    pub fn knows_primary(&self, id: &ValkeyId) -> bool {
+        self.member(id)
+            .is_some_and(|row| !row.flags.handshake && row.primary.is_none())
+    }
+
     /// The slots that it says it owns itself.
     #[must_use]
     pub fn own_slots(&self) -> SlotSet {

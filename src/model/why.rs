@@ -145,7 +145,7 @@ pub enum Why {
         /// Its primary.
         primary: NodeName,
     },
-    /// A node does not know its primary yet.
+    /// A node does not know its primary yet, or not as one.
     PrimaryUnknown {
         /// The node.
         replica: NodeName,
@@ -393,7 +393,7 @@ impl fmt::Display for Why {
                 write!(f, "{replica} does not replicate {primary}")
             }
             Self::PrimaryUnknown { replica, primary } => {
-                write!(f, "{replica} does not know {primary} yet")
+                write!(f, "{replica} does not know {primary} as a primary yet")
             }
             Self::NotLinked(node) => write!(f, "replica {node} has not finished its first sync"),
             Self::StateNotOk(node) => write!(f, "{node} does not report cluster_state ok"),

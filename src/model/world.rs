@@ -155,7 +155,7 @@ impl NodeFacts {
     pub fn view(&self) -> Option<&NodeView> {
         match &self.sighting {
             Sighting::Answered(view) => Some(view),
-            Sighting::NotAsked | Sighting::Silent(_) => None,
+            Sighting::NotAsked | Sighting::Silent(_) | Sighting::LockedOut(_) => None,
         }
     }
 
@@ -165,6 +165,15 @@ impl NodeFacts {
         match &self.pod {
             PodSighting::Present(pod) if self.stamp.as_ref() == Some(&pod.uid) => Some(pod),
             PodSighting::Present(_) | PodSighting::Absent | PodSighting::Foreign => None,
+        }
+    }
+
+    /// What Valkey said to a login of the operator's, if its process will never let the operator in.
+    #[must_use]
+    pub fn locked_out(&self) -> Option<&str> {
+        match &self.sighting {
+            Sighting::LockedOut(refusal) => Some(refusal),
+            Sighting::NotAsked | Sighting::Answered(_) | Sighting::Silent(_) => None,
         }
     }
 
@@ -278,4 +287,7 @@ pub enum Sighting {
     Answered(NodeView),
     /// It did not, or not with an account; why.
     Silent(String),
+    /// It knows no user or password of the operator's; Valkey's words. As silent as any other, but no
+    /// wait ends it.
+    LockedOut(String),
 }

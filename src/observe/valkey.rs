@@ -25,6 +25,7 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
         };
         match connector.account(&target).await {
             Ok(view) => Sighting::Answered(view),
+            Err(error) if error.is_locked_out() => Sighting::LockedOut(chain::of(&error)),
             Err(error) => Sighting::Silent(chain::of(&error)),
         }
     }))

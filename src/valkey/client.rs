@@ -95,6 +95,12 @@ impl Error {
             .is_some_and(|refusal| refusal.starts_with(words))
     }
 
+    /// Whether the process knows no such user or password.
+    #[must_use]
+    pub fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Login { refusal, .. } if refusal.starts_with("WRONGPASS"))
+    }
+
     /// What Valkey had against a command, in its words.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {

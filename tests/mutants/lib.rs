@@ -261,13 +261,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 answers (S4, S5, S15)",
         edits: &[Edit {
             file: "src/decide/bootstrap.rs",
-            text: "            PodSighting::Absent | PodSighting::Present(_) => continue,
-        };",
+            text: "            PodSighting::Present(_) => match node.locked_out() {",
             replacement: "            PodSighting::Present(_) if matches!(node.sighting, Sighting::Silent(_)) => {
                 \"it does not answer\"
             }
-            PodSighting::Absent | PodSighting::Present(_) => continue,
-        };",
+            PodSighting::Present(_) => match node.locked_out() {",
         }],
         noticed_by: SWARM,
     },

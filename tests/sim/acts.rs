@@ -648,8 +648,10 @@ pub(crate) fn furnish(world: &mut World, plan: &Plan) {
     world.kube.hand(now).create_namespace(NAMESPACE);
     if plan.neighbour {
         world.kube.hand(now).create_namespace(NEIGHBOURS);
-        let addresses = 2 * plan.shape.nodes() + 10;
-        world.kube.set_addresses(addresses, Reuse::Lowest);
+        if plan.addresses_come_back() {
+            let addresses = 2 * plan.shape.nodes() + 10;
+            world.kube.set_addresses(addresses, Reuse::Lowest);
+        }
         let shape = Shape {
             shards: 1,
             replicas: 1,

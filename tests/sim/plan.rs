@@ -20,7 +20,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: u32,
     /// What the cluster is to be.
     pub(crate) shape: Shape,
-    /// Another cluster shares the machines and a few addresses, of which the freed ones come back at once.
+    /// Another cluster shares the machines and a few addresses, of which the freed ones come back at once;
+    /// see `addresses_come_back`.
     pub(crate) neighbour: bool,
     /// What happens, in the order of time.
     pub(crate) acts: Vec<(Millis, Act)>,
@@ -327,6 +328,17 @@ impl Plan {
             acts,
             healed,
         }
+    }
+
+    /// Whether another cluster's pod gets a freed address at once.
+    ///
+    /// Not over a slow network, where that is beyond any promise: of its own accord Valkey meets again a
+    /// member that does not dial back (its pull request 4286). To a dead member's address such a link is up
+    /// before the first answer tells that somebody else is there, and who is met believes it: two clusters
+    /// are one.
+    pub(crate) fn addresses_come_back(&self) -> bool {
+        let slow = |(_, act): &(Millis, Act)| matches!(act, Act::Fault(Fault::SlowNetwork { .. }));
+        self.neighbour && !self.acts.iter().any(slow)
     }
 
     /// The same without some of its acts, or smaller.

@@ -10,6 +10,7 @@
 //!   `unnoticed` (nobody holds it for failing yet), `unlinked`, `unsynced`, `loading`, `at=9` (its
 //!   offset), `notok`, `joining` or `joining=shard`, `leaving`, `ending` (its pod is being deleted),
 //!   `deleting` (it is itself), `old` (outdated), `machine=lost`, `machine=gone`, `epoch=9`, `counts=9`,
+//!   `locked` (it refuses the login), `sees=b<a` (it takes `b` for a replica of `a`),
 //!   `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`, `failed=2@5` (jobs, the last 5 s ago).
 
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ impl Words {
     }
 
     fn answers(&self) -> bool {
-        let silent = ["hung", "mute", "starting", "unschedulable"];
+        let silent = ["hung", "mute", "locked", "starting", "unschedulable"];
         self.place != Place::Nowhere && !self.is_gone() && !silent.iter().any(|mark| self.has(mark))
     }
 
@@ -271,6 +272,8 @@ fn facts(node: &Words) -> NodeFacts {
         },
         sighting: if node.has("hung") || node.has("mute") {
             Sighting::Silent("connection refused".into())
+        } else if node.has("locked") {
+            Sighting::LockedOut("WRONGPASS".into())
         } else {
             Sighting::NotAsked
         },
@@ -292,6 +295,12 @@ fn view(node: &Words, rows: &[Member], linked: bool) -> NodeView {
     };
     for row in &mut members {
         row.flags.myself = row.id == id(&node.name);
+        if let Some((who, of)) = node.value("sees").and_then(|told| told.split_once('<'))
+            && row.id == id(who)
+        {
+            row.flags.primary = false;
+            row.primary = Some(id(of));
+        }
     }
     let owned: u32 = members.iter().map(|row| row.slots.count()).sum();
     let size = members.iter().filter(|row| !row.slots.is_empty()).count();
@@ -894,6 +903,33 @@ fn a_missing_replica_is_made_met_attached_synced_and_counted() {
     check(
         "2x1: a=0/2 b<c | c=1/2 d<c",
         expect!["take Replicate { replica: b, primary: a }: b does not replicate a"],
+    );
+}
+
+#[test]
+fn who_takes_its_primary_for_a_replica_is_told_first() {
+    check(
+        "1x1: b=0/1 c<a(sees=b<a) | else: a(dead)",
+        expect![[r"
+            hold: c does not know b as a primary yet
+            nudge b -> c"]],
+    );
+}
+
+#[test]
+fn a_newcomer_with_settings_of_another_hand_is_made_anew() {
+    check(
+        "1x1: a=0/1 x(locked,blind,joining=replica)",
+        expect!["take DeleteNode(x): node x ended before it had joined: WRONGPASS"],
+    );
+    // A member may be let in again by whoever shut it, and has data.
+    check(
+        "1x1: a=0/1 x<a(locked,joining=replica)",
+        expect!["hold: node x does not answer: WRONGPASS"],
+    );
+    check(
+        "1x1: a=0/1 x<a(locked)",
+        expect!["hold: node x does not answer: WRONGPASS"],
     );
 }
 

@@ -229,7 +229,8 @@ pub(crate) struct ProcessTruth {
     pub(crate) replicates: Option<String>,
     /// The slots that it owns in its own view, as inclusive ranges. Empty for a replica.
     pub(crate) slots: Vec<(u16, u16)>,
-    /// Whether it would take a write for those slots now: it runs, is a primary and its cluster state is ok.
+    /// Whether it would take a write for those slots now: it runs, is a primary, its cluster state is ok,
+    /// and it has not paused its clients to hand slots over.
     pub(crate) writable: bool,
     /// `cluster_state` in its own view.
     pub(crate) cluster_ok: bool,
@@ -487,7 +488,7 @@ impl Net {
     /// What is so now.
     pub(crate) fn truth(&mut self, now: Millis) -> Truth {
         self.advance(now);
-        truth::truth(&self.processes)
+        truth::truth(&self.network, &self.processes)
     }
 
     fn process(&self, id: ProcessId) -> Option<&Process> {

@@ -6,19 +6,20 @@ use super::Life;
 use super::ProcessTruth;
 use super::ReplicationTruth;
 use super::Truth;
+use super::network::Network;
 use super::process::Process;
 use super::table::Row;
 
-pub(super) fn truth(processes: &[Process]) -> Truth {
+pub(super) fn truth(net: &Network, processes: &[Process]) -> Truth {
     Truth {
         processes: processes
             .iter()
-            .map(|process| of(process, processes))
+            .map(|process| of(net, process, processes))
             .collect(),
     }
 }
 
-fn of(process: &Process, all: &[Process]) -> ProcessTruth {
+fn of(net: &Network, process: &Process, all: &[Process]) -> ProcessTruth {
     let me = &process.table.me;
     let replication = &process.replication;
     let primary = me.is_primary();
@@ -30,7 +31,10 @@ fn of(process: &Process, all: &[Process]) -> ProcessTruth {
         shard_id: me.shard.to_string(),
         replicates: me.primary.map(|id| id.to_string()),
         slots: me.slots().ranges(),
-        writable: process.life == Life::Running && primary && process.table.ok,
+        writable: process.life == Life::Running
+            && primary
+            && process.table.ok
+            && !process.pause.is_on(process.clock(net)),
         cluster_ok: process.table.ok,
         config_epoch: process.table.epoch_of(me),
         current_epoch: process.table.current_epoch,

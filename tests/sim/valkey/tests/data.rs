@@ -122,6 +122,12 @@ fn writes_wait_for_a_planned_failover() {
         panic!();
     };
     assert_eq!(stage.send_on(other, "GET foo"), Answer::Reply(Value::Nil));
+    // Also between the new primary's election and the word of it.
+    stage.until(1000, "promoted", |stage| {
+        let (old, new) = (stage.truth(2), stage.truth(5));
+        assert!(!old.writable, "{old:?}");
+        new.writable
+    });
     stage.run(100);
     let told: Vec<Told> = stage.answers().into_iter().map(|(_, told)| told).collect();
     assert_eq!(
