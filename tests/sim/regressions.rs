@@ -1,7 +1,7 @@
 //! Runs that once broke a rule, each by the name of what it showed.
 //! Never drawn from a seed: they stay what they are when the swarm learns to do more.
 
-use crate::plan::{Act, Edit, Fault, Millis, Plan, Shape, Watched};
+use crate::plan::{Act, Edit, Fault, Kept, Millis, Plan, Shape, Watched};
 use crate::run::{Options, run};
 
 fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) {
@@ -139,6 +139,22 @@ fn what_happens_while_invalid_is_made_up_for_after() {
             edit(60_000, Edit::Reshape(shape)),
             fault(70_000, kill),
             edit(80_000, Edit::Certify),
+        ],
+    );
+}
+
+/// A pod started while somebody else's ConfigMap was under its name. Its process knew no user of the
+/// operator and was waited for forever, also when the name was free again.
+#[test]
+fn a_newcomer_locked_against_the_operator_is_made_anew() {
+    let cordon = Fault::Cordon { lasts: 5_000 };
+    let squat = Edit::Squat(Kept::NodeConfigMap(0));
+    holds(
+        (1, 1),
+        &[
+            fault(0, cordon),
+            edit(1_000, Edit::Apply),
+            edit(3_000, squat),
         ],
     );
 }

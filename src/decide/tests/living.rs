@@ -270,13 +270,18 @@ fn facts(node: &Words) -> NodeFacts {
         } else {
             PodSighting::Present(pod)
         },
-        sighting: if node.has("hung") || node.has("mute") {
-            Sighting::Silent("connection refused".into())
-        } else if node.has("locked") {
-            Sighting::LockedOut("WRONGPASS".into())
-        } else {
-            Sighting::NotAsked
-        },
+        sighting: sighting(node),
+    }
+}
+
+/// Of one that gives no account.
+fn sighting(node: &Words) -> Sighting {
+    if node.has("hung") || node.has("mute") {
+        Sighting::Silent("connection refused".into())
+    } else if node.has("locked") {
+        Sighting::LockedOut("WRONGPASS".into())
+    } else {
+        Sighting::NotAsked
     }
 }
 
