@@ -37,8 +37,8 @@ const LAG: Millis = 25_000;
 const LOOK: Millis = 1_000;
 /// An operator that did nothing for as long has nothing to do.
 const QUIET: Millis = 15_000;
-/// For so long a member that a user told to forget another does not hear of it again (valkey cluster.h,
-/// CLUSTER_BLACKLIST_TTL), and the operator can only wait.
+/// For so long a member that a user told to forget another does not hear of it again (`CLUSTER_BLACKLIST_TTL` in
+/// cluster_legacy.c), and the operator can only wait.
 const BAN: Millis = 60_000;
 /// A killed operator is started again so much later, where nothing else is said.
 const RESTART: Millis = 500;
