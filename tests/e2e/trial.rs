@@ -373,10 +373,11 @@ fn between(before: &Process, after: Option<&Process>, claims: &BTreeMap<&str, &S
 }
 
 /// The last lines of a tick that did something.
-pub(crate) const ENDS_OF_TICKS: [&str; 23] = [
+pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "finalizer added",
     "all data lost, forming the cluster anew",
     "spec captured",
+    "TLS Secret validation failed, setting cluster Invalid",
     "node created",
     "node deleted",
     "cluster meet issued",
