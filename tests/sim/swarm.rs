@@ -6,9 +6,8 @@ use crate::plan::{Plan, Replay};
 use crate::run::{Options, run};
 use crate::suite::{Job, count, hold};
 
-/// Runs of each submission: those that were looked at since the swarm learnt rolls and hands. SEEDS asks for
-/// another number, FROM for another first one.
-const SEEDS: usize = 240;
+/// Runs of each submission; SEEDS asks for another number, FROM for another first one.
+const SEEDS: usize = 800;
 /// With as many runs, whatever is not rare comes up.
 const ENOUGH: usize = 2_500;
 
