@@ -14,10 +14,10 @@ shell: ## kubectl and valkey-cli in the demo
 down: ## end the demo without a trace
 	$(TESTBED) down
 
-test: setup ## every test but the suite of stale reads (`make sim`), the slow ones too
+test: setup ## every test, the slow ones too
 	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
 	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
-	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture --skip stale::every \
+	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture \
 	  && cargo test --test valkey && SLOW=1 cargo test --test e2e
 
 sim: setup ## the simulator alone; SEEDS=n for so many, RUN=12:3x1:0,4 to be told one run

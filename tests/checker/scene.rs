@@ -363,7 +363,7 @@ impl Command {
     }
 
     /// Whether it changes who is a member, who owns a slot, who is a primary, or data.
-    pub(super) fn changes_topology(&self) -> bool {
+    pub(crate) fn changes_topology(&self) -> bool {
         const CLUSTER: [&str; 15] = [
             "MEET",
             "FORGET",

@@ -50,9 +50,9 @@ impl Record {
         self.hear(at);
         if let (Actor::Operator(_), What::Write(_) | What::Command(_)) = (by, &what) {
             self.actions += 1;
-            let routine =
-                matches!(&what, What::Command(command) if command.words == ["ACL", "LOAD"]);
-            if !routine {
+            // A pass comes each 30 seconds, whether there is anything to do or not.
+            let passes = matches!(&what, What::Command(command) if !command.changes_topology());
+            if !passes {
                 self.acted = at;
             }
         }

@@ -184,7 +184,6 @@ fn rules(plan: &Plan, options: &Options) -> Rules {
     }
 }
 
-/// Whether it holds up what goes between the operator and the API server.
 /// Whether a user makes a member forget another.
 fn bans(plan: &Plan) -> bool {
     let forgets = |act: Act| {
@@ -196,6 +195,7 @@ fn bans(plan: &Plan) -> bool {
     plan.acts.iter().any(|&(_, act)| forgets(act))
 }
 
+/// Whether it holds up what goes between the operator and the API server.
 fn is_of_the_api(fault: Fault) -> bool {
     matches!(fault.id(), "F08" | "F10" | "F11" | "F12")
 }

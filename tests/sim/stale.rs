@@ -26,7 +26,7 @@ fn events() -> [(&'static str, Effect); 3] {
 
 /// Of what is late or doubled one in so many is tried at each submission, of what is lost one in half as
 /// many: THIN=1 tries all.
-const THIN: usize = 48;
+const THIN: usize = 4;
 
 #[test]
 fn every_read_can_be_old_and_every_event_be_lost() {
