@@ -1,5 +1,5 @@
 //! What is done for every cluster each 30 seconds, whatever happened or not.
-//! Never lets one cluster keep another waiting for long.
+//! Never lets one cluster keep another waiting for long, or one node's failure another node.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,11 +8,15 @@ use futures::StreamExt as _;
 use futures::stream;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
+use tracing::warn;
 
+use crate::act::Error;
 use crate::api::cluster::ValkeyCluster;
 use crate::controller::stopped;
-use crate::model::name::ClusterRef;
-use crate::observe::Reader;
+use crate::model::chain;
+use crate::model::name::{ClusterRef, NodeName};
+use crate::model::world::World;
+use crate::observe::{Reader, Source};
 
 /// The contract's period.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -44,12 +48,35 @@ pub(super) fn clusters(reader: &Reader, meant: impl Fn(&ValkeyCluster) -> bool) 
     names.collect()
 }
 
-/// Serves each of them.
-pub(super) async fn each<'a, F: Future<Output = ()>>(
-    clusters: &'a [ClusterRef],
-    serve: impl Fn(&'a ClusterRef) -> F,
+/// Serves each of them by its world, as the stores have it. What fails is said as `what`, and left to
+/// the next pass.
+pub(super) async fn each<F: Future<Output = Vec<(NodeName, Error)>>>(
+    reader: &Reader,
+    clusters: &[ClusterRef],
+    what: &str,
+    serve: impl Fn(ClusterRef, World) -> F,
 ) {
-    stream::iter(clusters.iter().map(serve))
+    let serve = &serve;
+    let served = clusters.iter().map(|cluster| async move {
+        let (cluster_name, namespace) = (&cluster.name, &cluster.namespace);
+        let failed = match reader.kubernetes_world(cluster, Source::Stores).await {
+            Ok(Some(world)) => serve(cluster.clone(), world).await,
+            Ok(None) => return,
+            Err(error) => {
+                let error = chain::of(&error);
+                warn!(
+                    cluster_name,
+                    namespace, error, "{what} failed, will retry next tick"
+                );
+                return;
+            }
+        };
+        for (node, error) in failed {
+            let error = chain::of(&error);
+            warn!(cluster_name, namespace, %node, error, "{what} failed, will retry next tick");
+        }
+    });
+    stream::iter(served)
         .buffer_unordered(CONCURRENCY)
         .collect::<()>()
         .await;

@@ -105,7 +105,8 @@ pub(super) fn no_candidate_loses_its_primary(checker: &mut Checker, step: &Step)
 /// S8: TAKEOVER only if no majority of slot-owning primaries can be reached by anyone; never two in one
 /// shard in one outage; the target has the highest offset among the live.
 ///
-/// A primary that came back less than a blink ago counts as gone: nobody could know of it.
+/// A primary that came back less than a blink ago, or that was none yet when the operator looked, counts as
+/// gone: nobody could know of it.
 pub(super) fn takeover_is_the_last_resort(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past, membership, ..
@@ -116,7 +117,7 @@ pub(super) fn takeover_is_the_last_resort(checker: &mut Checker, step: &Step) ->
     let Role::Replica { of, synced, .. } = &target.role else {
         return Ok(());
     };
-    if let Some(witness) = sees_a_quorum(past, target) {
+    if let Some(witness) = sees_a_quorum(past, step.by, target) {
         return Err(format!(
             "{} was told to take over although {} reaches a majority",
             target.told(),
@@ -172,7 +173,7 @@ pub(super) fn is_coordinated(command: &Command) -> bool {
 }
 
 /// Anyone who hears more than half of the primaries that own slots, those in the target's view.
-fn sees_a_quorum<'a>(past: &'a Past, target: &'a Process) -> Option<&'a Process> {
+fn sees_a_quorum<'a>(past: &'a Past, by: Actor, target: &'a Process) -> Option<&'a Process> {
     let scene = &past.scene;
     let owners: Vec<&str> = target
         .table
@@ -180,10 +181,13 @@ fn sees_a_quorum<'a>(past: &'a Past, target: &'a Process) -> Option<&'a Process>
         .filter(|row| !row.slots.is_empty())
         .map(|row| row.id.as_str())
         .collect();
+    let looked = past.looked_at(by, &target.home);
+    let known = |it: &&Process| past.is_old_news(&it.pod) && past.leading_since(&it.pod) <= looked;
     let voters: Vec<&Process> = owners
         .iter()
         .filter_map(|id| scene.by_id(id))
-        .filter(|it| it.life == Life::Alive && it.is_primary() && past.is_old_news(&it.pod))
+        .filter(|it| it.life == Life::Alive && it.is_primary())
+        .filter(known)
         .collect();
     scene.alive(&target.home).find(|anyone| {
         let heard =

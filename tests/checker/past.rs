@@ -59,6 +59,8 @@ pub(super) struct Past {
     ticks: BTreeMap<(u32, Name), Millis>,
     /// Since when a process has been in its state of life, by pod.
     lives: BTreeMap<String, (Life, Millis)>,
+    /// Since when a process has been a primary, by pod.
+    leads: BTreeMap<String, Millis>,
     /// When a process was seen first, by pod.
     first_seen: BTreeMap<String, Millis>,
     /// When a node was last seen with a pod stamped on it, by pod.
@@ -92,6 +94,7 @@ impl Past {
             fresh: false,
             ticks: BTreeMap::new(),
             lives: BTreeMap::new(),
+            leads: BTreeMap::new(),
             first_seen: BTreeMap::new(),
             stamped: BTreeMap::new(),
             shards: BTreeMap::new(),
@@ -142,6 +145,11 @@ impl Past {
         for process in processes {
             if !self.first_seen.contains_key(&process.pod) {
                 self.first_seen.insert(process.pod.clone(), *at);
+            }
+            if !process.is_primary() {
+                self.leads.remove(&process.pod);
+            } else if !self.leads.contains_key(&process.pod) {
+                self.leads.insert(process.pod.clone(), *at);
             }
             match self.lives.get_mut(&process.pod) {
                 Some((life, _)) if *life == process.life => {}
@@ -299,6 +307,11 @@ impl Past {
     /// Whether a process has been as alive as it is now for long enough to be known.
     pub(super) fn is_old_news(&self, pod: &str) -> bool {
         self.living_since(pod) + self.rules.blink <= self.at
+    }
+
+    /// Since when a process has been a primary without a break.
+    pub(super) fn leading_since(&self, pod: &str) -> Millis {
+        self.leads.get(pod).copied().unwrap_or(self.at)
     }
 
     /// What is younger cannot have been seen by the tick of this operator that is under way.

@@ -94,7 +94,7 @@ fn a_cluster_outlives_its_wires_and_its_machines() {
     }
     let world = World::up();
     let office = office(&world);
-    kubectl(&world, &["cordon", &office]);
+    world.stage.kubectl(["cordon", &office]);
     let mut living = Living::born(&world, &WANTED);
     let machines = machines(&living);
     assert_eq!(machines.len(), 2, "{machines:?}");
@@ -104,7 +104,7 @@ fn a_cluster_outlives_its_wires_and_its_machines() {
         partition.strike(&mut living, &machines);
     }
 
-    kubectl(&world, &["uncordon", &office]);
+    world.stage.kubectl(["uncordon", &office]);
     for machine in &machines {
         drain(&mut living, machine);
     }
@@ -267,18 +267,15 @@ fn keep_looking(living: &Living<'_>) {
         }
         let seen = format!("seen={number}");
         let (namespace, name) = (WANTED.namespace, WANTED.name);
-        kubectl(
-            living.world,
-            &[
-                "annotate",
-                "--overwrite",
-                "--namespace",
-                namespace,
-                "valkeycluster",
-                name,
-                &seen,
-            ],
-        );
+        living.world.stage.kubectl([
+            "annotate",
+            "--overwrite",
+            "--namespace",
+            namespace,
+            "valkeycluster",
+            name,
+            &seen,
+        ]);
         thread::sleep(LOOK);
     }
 }
@@ -311,22 +308,19 @@ fn addresses(living: &Living<'_>, machine: &str) -> Vec<String> {
 fn drain(living: &mut Living<'_>, machine: &str) {
     let what = format!("drain of {machine}");
     let report = living.under_writers(&what, &WANTED, |living| {
-        kubectl(
-            living.world,
-            &[
-                "drain",
-                machine,
-                "--delete-emptydir-data",
-                "--pod-selector=app.kubernetes.io/name=valkey",
-                "--timeout=120s",
-            ],
-        );
+        living.world.stage.kubectl([
+            "drain",
+            machine,
+            "--delete-emptydir-data",
+            "--pod-selector=app.kubernetes.io/name=valkey",
+            "--timeout=120s",
+        ]);
     });
     assert!(!machines(living).contains(machine), "{what}");
     assert!(report.lost.is_empty(), "{what}: {report:?}");
     let gone = living.gone(&WANTED);
     assert!(gone.is_empty(), "{what}: {gone:?}");
-    kubectl(living.world, &["uncordon", machine]);
+    living.world.stage.kubectl(["uncordon", machine]);
 }
 
 fn said(living: &Living<'_>) -> Vec<(String, String)> {
@@ -340,9 +334,4 @@ fn destructive(said: &[(String, String)]) -> Vec<String> {
         .filter(|(message, _)| DESTRUCTIVE.contains(&message.as_str()));
     done.map(|(message, because)| format!("{message}: {because}"))
         .collect()
-}
-
-fn kubectl(world: &World, words: &[&str]) {
-    let done: Result<String, _> = world.stage.testbed.kubectl(words);
-    done.expect("kubectl succeeds");
 }

@@ -38,7 +38,7 @@ const LOOK: Millis = 1_000;
 /// An operator that did nothing for as long has nothing to do.
 const QUIET: Millis = 15_000;
 /// For so long a member that a user told to forget another does not hear of it again (`CLUSTER_BLACKLIST_TTL` in
-/// cluster_legacy.c), and the operator can only wait.
+/// `cluster_legacy.c`), and the operator can only wait.
 const BAN: Millis = 60_000;
 /// A killed operator is started again so much later, where nothing else is said.
 const RESTART: Millis = 500;
@@ -424,9 +424,10 @@ impl Play {
                 if world.record.violation.is_some() {
                     return;
                 }
+                let acts = now < world.record.acted.max(begun) + quiet;
                 match reached {
-                    Ok(()) if now < world.record.acted.max(begun) + quiet => {}
-                    Ok(()) if world.record.waits_for_files() && now <= bound => {}
+                    // Whoever acts for ever, though nothing is left to do, is caught at it after that.
+                    Ok(()) if now <= bound && (acts || world.record.waits_for_files()) => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;

@@ -1345,27 +1345,29 @@ fn foreign_members_are_left_alone_and_said() {
     );
 }
 
+/// What is decided in a formed cluster that is Creating again.
+fn again(text: &str, expected: &Expect) {
+    let (mut world, desired) = world(text);
+    world.cluster.status.state = ClusterState::Creating;
+    world.cluster.status.target_spec = Some(world.cluster.spec.clone());
+    expected.assert_eq(&told(&decide(&world, &desired)));
+}
+
 #[test]
 fn a_formed_cluster_passes_through_creating_with_its_repairs() {
-    let again = |text: &str, expected: Expect| {
-        let (mut world, desired) = world(text);
-        world.cluster.status.state = ClusterState::Creating;
-        world.cluster.status.target_spec = Some(world.cluster.spec.clone());
-        expected.assert_eq(&told(&decide(&world, &desired)));
-    };
     again(
         "1x1: a=0/1(dead) b<a",
-        expect![
+        &expect![
             "take Takeover(b): primary id-a is dead, and too few primaries are left to elect its replica"
         ],
     );
     again(
         "1x1: a=0/1",
-        expect!["take CreateNode(shard (0), Some(Replica)): shard 0 has 1 of 2 nodes"],
+        &expect!["take CreateNode(shard (0), Some(Replica)): shard 0 has 1 of 2 nodes"],
     );
     again(
         "1x1: a=0/1 b<a",
-        expect!["take Activate([]): every node reports the whole cluster healthy"],
+        &expect!["take Activate([]): every node reports the whole cluster healthy"],
     );
 }
 
@@ -1387,31 +1389,25 @@ fn a_newcomer_with_the_last_copy_stays() {
 /// would be waiting for ever.
 #[test]
 fn whoever_joins_or_leaves_does_not_hold_up_the_way_back() {
-    let again = |text: &str, expected: Expect| {
-        let (mut world, desired) = world(text);
-        world.cluster.status.state = ClusterState::Creating;
-        world.cluster.status.target_spec = Some(world.cluster.spec.clone());
-        expected.assert_eq(&told(&decide(&world, &desired)));
-    };
     again(
         &format!("3x1: {WHOLE} | s3: g(joining=shard,blind) h(joining=shard,starting)"),
-        expect!["take Activate([]): every node reports the whole cluster healthy"],
+        &expect!["take Activate([]): every node reports the whole cluster healthy"],
     );
     again(
         &format!("3x1: {WHOLE} | s3: g(leaving) h<g(leaving)"),
-        expect!["take Activate([]): every node reports the whole cluster healthy"],
+        &expect!["take Activate([]): every node reports the whole cluster healthy"],
     );
     // A shard that was emptied meanwhile is no part of what is Active.
     again(
         "3x0: a=0-8191 | c=8192-16383 | e",
-        expect![
+        &expect![
             "take Snapshot(Shape { shards: 2, replicas: 0 }): every node reports the whole cluster healthy"
         ],
     );
     // A formed cluster that is out of sight is not formed anew.
     again(
         "1x1: a(mute) b(mute)",
-        expect!["hold: node a does not answer: connection refused"],
+        &expect!["hold: node a does not answer: connection refused"],
     );
 }
 

@@ -113,6 +113,21 @@ fn s8_quorum() {
 }
 
 #[test]
+fn s8_quorum_that_came_too_late_to_be_seen() {
+    let mut run = Run::new(3, 1);
+    dies(&mut run, "a0");
+    dies(&mut run, "b0");
+    run.tick("c");
+    let slots = run.process("b0").accepts.clone();
+    superseded(&mut run, "b0", "b1", &slots);
+    holds(run.wait(100).look());
+    holds(run.wait(100).tells("a1", "CLUSTER FAILOVER TAKEOVER"));
+
+    run.wait(100).tick("c");
+    broken("S8", run.tells("a1", "CLUSTER FAILOVER TAKEOVER"));
+}
+
+#[test]
 fn s8_offset() {
     let two_dead = |run: &mut Run| {
         dies(run, "a0");
