@@ -120,15 +120,16 @@ impl Ledger {
         }
     }
 
-    /// Stops writing and reads back all that was acknowledged; `seeds` are addresses of now.
+    /// Stops writing once each part of the slots takes writes, or has taken none for long, and reads back all
+    /// that was acknowledged; `seeds` are addresses of now.
     pub(crate) fn stop(self, seeds: impl IntoIterator<Item = String>) -> Report {
+        lock(&self.seeds).extend(seeds);
         self.stop.store(true, Ordering::Relaxed);
         let accounts: Vec<Account> = self
             .writers
             .into_iter()
             .map(|writer| writer.join().expect("a writer ends"))
             .collect();
-        lock(&self.seeds).extend(seeds);
         let mut client = Client::new(self.seeds, self.secure);
         let lost = accounts
             .iter()
@@ -168,23 +169,26 @@ impl Account {
 fn write(part: u32, parts: u32, mut client: Client, stop: &AtomicBool) -> Account {
     let keys = keys(part, parts);
     let (mut account, mut last) = (Account::default(), Instant::now());
+    let mut waits = false;
     for number in 1.. {
-        if stop.load(Ordering::Relaxed) {
+        // An outage that is not over has a length too, and one that is about to be is not cut short.
+        if stop.load(Ordering::Relaxed) && (!waits || last.elapsed() > PATIENCE) {
             break;
         }
         let key = &keys[usize::try_from(number % KEYS).expect("a small number")];
         let doubtful = account.in_doubt.entry(key.clone()).or_default();
         doubtful.insert(number);
-        if client.call(&["SET", key, &number.to_string()]).is_ok() {
+        waits = client.call(&["SET", key, &number.to_string()]).is_err();
+        account.longest_gap = account.longest_gap.max(last.elapsed());
+        if waits {
+            account.failures += 1;
+            thread::sleep(RETRY);
+        } else {
             doubtful.clear();
             account.acknowledged.insert(key.clone(), number);
             account.writes += 1;
-            account.longest_gap = account.longest_gap.max(last.elapsed());
             last = Instant::now();
             thread::sleep(CADENCE);
-        } else {
-            account.failures += 1;
-            thread::sleep(RETRY);
         }
     }
     account
