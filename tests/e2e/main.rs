@@ -39,6 +39,7 @@ mod tls;
 #[path = "../certificates/client.rs"]
 mod tls_client;
 mod trial;
+mod troubles;
 mod waits;
 mod watch;
 mod world;
