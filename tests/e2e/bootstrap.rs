@@ -39,7 +39,7 @@ fn clusters_of_every_shape_in_one_namespace_become_active_and_serve() {
     if !slow("clusters_of_every_shape_in_one_namespace_become_active_and_serve") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("shapes");
     let placement =
         json!({"placement": {"zones": ["a", "b", "c"]}, "podAnnotations": {"team": "x"}});
@@ -70,7 +70,7 @@ fn clusters_of_one_name_never_mix() {
     if !slow("clusters_of_one_name_never_mix") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     let wanted = ["left", "right"].map(|namespace| {
         world.namespace(namespace);
         Wanted {

@@ -158,7 +158,7 @@ fn a_deleted_cluster_leaves_nothing_in_any_state() {
     if !slow("a_deleted_cluster_leaves_nothing_in_any_state") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     stage.apply(PASSING_MENU);
     never_seen(&stage);
     let mut operator = Followed::start(&stage.testbed);
@@ -195,7 +195,7 @@ fn deletion_waits_for_no_lost_machine() {
     if !slow("deletion_waits_for_no_lost_machine") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let mut operator = Followed::start(&stage.testbed);
     let namespace = "lost-machine";
     stage.apply_cluster(namespace, Shape::USUAL);
@@ -226,7 +226,7 @@ fn a_deleted_namespace_takes_its_clusters_along() {
     if !slow("a_deleted_namespace_takes_its_clusters_along") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let mut operator = Followed::start(&stage.testbed);
     let points = [
         "finalizer added",

@@ -111,7 +111,7 @@ fn a_bootstrap_survives_each_fault() {
     if !slow("a_bootstrap_survives_each_fault") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let mut operator = Followed::start(&stage.testbed);
     let only = std::env::var("FAULT").unwrap_or_default();
     for fault in FAULTS.iter().filter(|fault| fault.name.contains(&only)) {

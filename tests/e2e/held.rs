@@ -14,7 +14,7 @@ fn an_edit_of_the_shape_waits_until_the_cluster_is_active() {
     if !slow("an_edit_of_the_shape_waits_until_the_cluster_is_active") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("edits");
     let wanted = Wanted {
         namespace: "edits",
@@ -137,7 +137,7 @@ fn objects_of_others_are_not_touched_and_hold_the_cluster_until_they_are_gone() 
     if !slow("objects_of_others_are_not_touched_and_hold_the_cluster_until_they_are_gone") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("taken");
     let service = json!({"spec": {"ports": [{"port": 80}]}});
     let acl = json!({"data": {"users.acl": "user default off"}});

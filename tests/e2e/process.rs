@@ -67,7 +67,7 @@ fn every_promised_message_is_said_as_a_json_line() {
     if !slow("every_promised_message_is_said_as_a_json_line") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let mut operator = Followed::start(&stage.testbed);
     let nowhere = json!({"placement": {"nodeSelector": {"no-node": "has-this"}}});
     stage.apply_cluster_with("blocked", Shape::SMALL, &nowhere);
@@ -173,7 +173,7 @@ fn no_password_and_no_hash_is_told() {
     if !slow("no_password_and_no_hash_is_told") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
     let environment = [("RUST_LOG", "trace")];
     let mut beside = operator::beside(&stage.testbed, binary, &environment).expect("started");

@@ -30,7 +30,7 @@ fn killed_after_each_write_the_next_operator_finishes() {
         return;
     }
     let all = all();
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let mut operator = Followed::start(&stage.testbed);
     let writes = writes_of_a_bootstrap(&stage, &mut operator);
     assert!(writes > 30, "a bootstrap has more than {writes} writes");
@@ -71,7 +71,7 @@ fn killed_at_random_moments_the_next_operator_finishes() {
     let seed: u64 = seed.unwrap_or_else(rand::random);
     say(&format!("SEED={seed}"));
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let runs = if all() { RANDOM_RUNS.0 } else { RANDOM_RUNS.1 };
     let mut kills = 0;
     let mut operator = Followed::start(&stage.testbed);

@@ -1,14 +1,15 @@
 //! A testbed of three nodes with the kinds and a menu, and what these tests ask of it.
-//! Never more than one at a time: the machine is small.
+//! Never beside another where something is timed or judged by what was seen at a moment.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -32,10 +33,11 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(100);
 
+static MACHINE: RwLock<()> = RwLock::new(());
+
 /// Holds back every other test on a testbed.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 const MENU: &str = include_str!("../../config/samples/menu.yaml");
@@ -69,7 +71,8 @@ pub(crate) struct Stage {
     pub(crate) testbed: Testbed,
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
-    _alone: MutexGuard<'static, ()>,
+    /// Of the machine: all of it, or a part.
+    _share: Box<dyn Any + Sync>,
 }
 
 /// A cluster of these tests, always named `c`.
@@ -95,8 +98,18 @@ impl Shape {
 }
 
 impl Stage {
+    /// On a machine of its own: it takes no notice of others, and they none of it.
     pub(crate) fn up() -> Self {
-        let alone = alone();
+        Self::on(alone())
+    }
+
+    /// Beside others of its kind: for tests that mostly wait.
+    pub(crate) fn beside_others() -> Self {
+        let part = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        Self::on(part)
+    }
+
+    fn on(share: impl Any + Sync) -> Self {
         let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
         let options = Options {
             nodes: 3,
@@ -114,7 +127,7 @@ impl Stage {
             testbed,
             runtime,
             client,
-            _alone: alone,
+            _share: Box::new(share),
         };
         stage.apply(MENU);
         stage

@@ -168,7 +168,7 @@ fn a_menu_that_does_not_resolve_holds_the_cluster_until_it_does() {
     if !slow("a_menu_that_does_not_resolve_holds_the_cluster_until_it_does") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("menu");
     let waits = [
         waits_for_what_is_missing(),
@@ -238,7 +238,7 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     if !slow("a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("pods");
     let wanted = |name, replicas| Wanted {
         namespace: "pods",

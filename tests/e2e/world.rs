@@ -101,16 +101,27 @@ impl Member {
 
 impl World {
     pub(crate) fn up() -> Self {
-        let world = Self::without_operator();
-        let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
-        operator::deploy(&world.stage.testbed, binary).expect("the operator is deployed");
-        world
+        Self::with_operator(Stage::up())
+    }
+
+    /// The same beside others: for tests that mostly wait.
+    pub(crate) fn beside_others() -> Self {
+        Self::with_operator(Stage::beside_others())
     }
 
     /// The same without an operator: the test runs one beside it.
     pub(crate) fn without_operator() -> Self {
         Self {
             stage: Stage::up(),
+            authorities: None,
+        }
+    }
+
+    fn with_operator(stage: Stage) -> Self {
+        let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
+        operator::deploy(&stage.testbed, binary).expect("the operator is deployed");
+        Self {
+            stage,
             authorities: None,
         }
     }
