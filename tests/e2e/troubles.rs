@@ -205,6 +205,27 @@ const TROUBLES: &[Trouble] = &[
         },
     },
     Trouble {
+        fault: "F21",
+        name: "a roll under a disruption budget that allows none",
+        costs: Costs::Nothing,
+        strike: |living| {
+            // The operator deletes, and budgets rule evictions alone.
+            living.world.apply_all(&[json!({
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": "none", "namespace": WANTED.namespace},
+                "spec": {
+                    "maxUnavailable": 0,
+                    "selector": {"matchLabels": {"app.kubernetes.io/instance": WANTED.name}},
+                },
+            })]);
+            config(living.world, WANTED.namespace, "14");
+            living.wait_until_rolled(WANTED.namespace, "14");
+            config(living.world, WANTED.namespace, "11");
+            living.wait_until_rolled(WANTED.namespace, "11");
+        },
+    },
+    Trouble {
         fault: "F22",
         name: "a pod stays Terminating on a machine that hangs",
         costs: Costs::Lag,

@@ -28,6 +28,113 @@ fn printer_columns_are_the_documented_ones() {
     assert_eq!(columns, documented);
 }
 
+/// What of the release a chart's user may change, and into what.
+const CHOICES: [(&str, &str); 6] = [
+    (
+        "namespace: valkey-operator",
+        "namespace: {{ .Release.Namespace }}",
+    ),
+    (
+        "image: valkey-operator:0.1.0",
+        "image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}",
+    ),
+    (
+        "defaultZoneSpread: bestEffort",
+        "defaultZoneSpread: {{ .Values.defaultZoneSpread }}",
+    ),
+    ("value: info", "value: {{ .Values.log | quote }}"),
+    (
+        "      serviceAccountName: valkey-operator\n",
+        "      serviceAccountName: valkey-operator
+      {{- with .Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- range . }}
+        - name: {{ . }}
+        {{- end }}
+      {{- end }}
+      {{- with .Values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .Values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .Values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+",
+    ),
+    (
+        "          resources:\n",
+        "          resources:
+            {{- toYaml .Values.resources | nindent 12 }}
+",
+    ),
+];
+
+/// All but the Namespace, which is Helm's to make, and with the values that the release has.
+#[test]
+fn the_chart_is_the_release() {
+    let release = read("deploy/operator.yaml");
+    let mut documents = release.split("---\n");
+    let namespace = documents.next().expect("a first document");
+    assert!(namespace.contains("kind: Namespace\n"), "{namespace}");
+    let mut chart = documents.collect::<Vec<_>>().join("---\n");
+
+    let resources = block(&chart, "          resources:\n", 12);
+    chart = chart.replace(&resources, "");
+    let values = read("deploy/chart/values.yaml");
+    let default = block(&values, "resources:\n", 2);
+    let indented = default.lines().map(|line| format!("          {line}\n"));
+    assert_eq!(indented.collect::<String>(), resources);
+    for line in [
+        "defaultZoneSpread: bestEffort",
+        "log: info",
+        "  repository: valkey-operator",
+    ] {
+        assert!(values.lines().any(|value| value == line), "{line}");
+    }
+
+    for (fixed, chosen) in CHOICES {
+        assert!(chart.contains(fixed), "the release has no {fixed:?}");
+        chart = chart.replace(fixed, chosen);
+    }
+    equals("deploy/chart/templates/operator.yaml", &chart);
+}
+
+#[test]
+fn every_artifact_has_the_version_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = read("deploy/chart/Chart.yaml");
+    for field in ["version", "appVersion"] {
+        let line = format!("{field}: {version}");
+        assert!(chart.lines().any(|there| there == line), "no {line}");
+    }
+    let image = format!("image: valkey-operator:{version}\n");
+    assert!(read("deploy/operator.yaml").contains(&image), "no {image}");
+    let heading = format!("## {version}");
+    let changes = read("CHANGELOG.md");
+    assert!(
+        changes.lines().any(|line| line.starts_with(&heading)),
+        "no {heading}"
+    );
+}
+
+/// The lines after this one that are indented by so much at the least.
+fn block(text: &str, head: &str, indent: usize) -> String {
+    let (_, rest) = text
+        .split_once(head)
+        .unwrap_or_else(|| panic!("no {head:?}"));
+    let inside = |line: &&str| line.len() - line.trim_start().len() >= indent;
+    rest.split_inclusive('\n').take_while(inside).collect()
+}
+
+fn read(path: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 fn columns(definition: &CustomResourceDefinition) -> String {
     let version = &definition.spec.versions[0];
     let columns = version.additional_printer_columns.iter().flatten();

@@ -576,3 +576,12 @@ async fn files_and_settings_are_taken_or_refused_whole() {
     assert_eq!(setting("hz"), "11");
     nothing_was_denied([&server]);
 }
+
+/// `MSETEX` has no slot in the cluster mode of 9.1: whoever is asked takes it, and what it writes while its slot moves is
+/// lost. `docs/limits.md` says so, and that a role should deny it, until a later Valkey lets this fail.
+#[test]
+fn msetex_is_taken_by_whoever_is_asked() {
+    let owner_of_nothing = Server::start();
+    let taken: i64 = owner_of_nothing.ask(&["MSETEX", "1", "key", "value"]);
+    assert_eq!(taken, 1);
+}
