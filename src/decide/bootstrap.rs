@@ -94,12 +94,9 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
         let detail = match &node.pod {
             PodSighting::Foreign => "a pod of its name exists that it did not make",
             PodSighting::Absent if node.is_dead() => "its pod is gone",
-            PodSighting::Present(pod) if node.is_dead() => match &pod.trouble {
-                Some(PodTrouble::Ended(detail)) => detail,
-                Some(PodTrouble::Unschedulable(_) | PodTrouble::Waiting { .. }) | None => {
-                    "its pod ended"
-                }
-            },
+            PodSighting::Present(pod) if node.is_dead() => {
+                pod.end().unwrap_or("its pod is another")
+            }
             PodSighting::Present(pod) if pod.deleting => "its pod is being deleted",
             PodSighting::Present(_) => match node.locked_out() {
                 Some(refusal) if !is_listed(scene.world, node) => refusal,

@@ -14,7 +14,7 @@ use crate::model::shards::{
 };
 use crate::model::slots::{SLOT_COUNT, SlotSet};
 use crate::model::why::Why;
-use crate::model::world::{NodeFacts, PodSighting, PodTrouble};
+use crate::model::world::{NodeFacts, PodSighting};
 
 /// A primary for every shard: elected, taken over, or, where every copy is gone, a fresh one.
 pub(super) fn failed_primary(scene: Scene<'_>) -> Verdict {
@@ -355,17 +355,11 @@ fn is_lingering(topology: &Topology<'_>, stray: &NodeFacts) -> bool {
 
 fn ended_because(node: &NodeFacts) -> Why {
     let detail = match &node.pod {
-        PodSighting::Present(pod) => match &pod.trouble {
-            Some(PodTrouble::Ended(detail)) => detail.as_str(),
-            Some(PodTrouble::Unschedulable(_) | PodTrouble::Waiting { .. }) | None => {
-                if node.is_dead() {
-                    "its machine is gone"
-                } else {
-                    let shut = node.locked_out();
-                    shut.unwrap_or("nothing is left of its cluster")
-                }
-            }
-        },
+        PodSighting::Present(pod) => {
+            let another = || node.is_dead().then_some("its pod is another");
+            let end = pod.end().or_else(another).or_else(|| node.locked_out());
+            end.unwrap_or("nothing is left of its cluster")
+        }
         PodSighting::Absent => "its pod is gone",
         PodSighting::Foreign => "a pod of its name exists that it did not make",
     };

@@ -177,15 +177,14 @@ impl NodeFacts {
         }
     }
 
-    /// Whether its one pod ended or vanished: such a node never comes back.
+    /// Whether its one pod ended or vanished, or waits for a machine that no longer reports: such a
+    /// node never comes back, or cannot say when.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         match &self.pod {
             PodSighting::Absent | PodSighting::Foreign => self.stamp.is_some(),
             PodSighting::Present(pod) => {
-                pod.phase == PodPhase::Ended
-                    || pod.host == Host::Gone
-                    || self.stamp.as_ref().is_some_and(|stamp| *stamp != pod.uid)
+                pod.end().is_some() || self.stamp.as_ref().is_some_and(|stamp| *stamp != pod.uid)
             }
         }
     }
@@ -235,6 +234,23 @@ pub struct PodFacts {
     pub trouble: Option<PodTrouble>,
     /// All its annotations.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl PodFacts {
+    /// Why its process is no more or never was, if that is so.
+    #[must_use]
+    pub fn end(&self) -> Option<&str> {
+        match (self.phase, self.host, &self.trouble) {
+            (PodPhase::Ended, _, Some(PodTrouble::Ended(detail))) => Some(detail),
+            (PodPhase::Ended, _, _) => Some("its pod ended"),
+            (_, Host::Gone, _) => Some("its machine is gone"),
+            // Scheduled just before the machine was known to be lost: nothing that may be missed ran.
+            (PodPhase::Pending, Host::NotReady, _) => {
+                Some("it was to start on a machine that no longer reports")
+            }
+            (PodPhase::Pending | PodPhase::Running, _, _) => None,
+        }
+    }
 }
 
 /// What Kubernetes says of the machine of a pod.

@@ -880,6 +880,13 @@ fn a_missing_replica_is_made_met_attached_synced_and_counted() {
         "1x1: a=0/1 x(starting,joining=replica)",
         expect!["hold: pod x is not running yet"],
     );
+    // Scheduled to a machine that was lost a moment later.
+    check(
+        "1x1: a=0/1 x(starting,joining=replica,machine=lost)",
+        expect![
+            "take DeleteNode(x): node x ended before it had joined: it was to start on a machine that no longer reports"
+        ],
+    );
     check(
         "1x1: a=0/1 x(unschedulable,joining=replica)",
         expect!["hold: pod x cannot be scheduled: 0/3 nodes available"],
