@@ -1,6 +1,6 @@
 # The verbs of this project. A fresh machine needs Rust, Go, make and root; `setup` installs the
 # few Debian packages besides.
-.PHONY: demo shell down test sim mutants check e2e soak bless image bench setup
+.PHONY: demo shell down test sim mutants check e2e soak bless image release bench setup
 TESTBED = cargo run --quiet --example testbed --
 
 demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
@@ -43,6 +43,9 @@ bless: ## rewrite the generated files and the expected texts
 # On a stand-in of the Dockerfile's base, made from Debian packages: no registry is needed.
 image: setup ## the operator's image, as small as it gets
 	cargo build --profile dist --bin valkey-operator && $(TESTBED) operator-image target/dist/valkey-operator
+
+release: setup ## all of a release, with checksums and a bill of materials, in dist/
+	sh deploy/release.sh
 
 bench: setup ## the performance goals; ROUNDS=n for another number of rounds than 5
 	$(TESTBED) prepare && SLOW=1 cargo bench --profile dev --bench bootstrap

@@ -16,6 +16,7 @@ mod bootstrap;
 mod census;
 #[path = "../certificates/lib.rs"]
 mod certificates;
+mod chart;
 mod crds;
 mod deletion;
 mod faults;

@@ -92,6 +92,14 @@ const MODULES: &[Module] = &[
     },
 ];
 
+/// No part of a Kubernetes: built when it is asked for.
+const TOOLS: &[Module] = &[Module {
+    name: "helm",
+    programs: &[("helm.sh/helm/v4/cmd/helm", &["helm"])],
+    linker_flags: "-s -w",
+    usual: "3 minutes",
+}];
+
 /// The directories with the programs, for a PATH.
 pub(crate) fn directories() -> Result<Vec<PathBuf>, Error> {
     let mut directories = Vec::new();
@@ -104,11 +112,17 @@ pub(crate) fn directories() -> Result<Vec<PathBuf>, Error> {
 
 /// Where the program of the given name is.
 pub(crate) fn program(name: &str) -> Result<PathBuf, Error> {
-    directories()?
-        .into_iter()
-        .map(|directory| directory.join(name))
-        .find(|path| path.exists())
-        .ok_or_else(|| Error::Refused(format!("no module of the testbed has a program {name:?}")))
+    let here = |module: &Module| {
+        module
+            .programs
+            .iter()
+            .any(|(_, names)| names.contains(&name))
+    };
+    let module = MODULES.iter().chain(TOOLS).find(|module| here(module));
+    let module = module.ok_or_else(|| {
+        Error::Refused(format!("no module of the testbed has a program {name:?}"))
+    })?;
+    Ok(built(module, "1 of 1")?.join(name))
 }
 
 fn built(module: &Module, step: &str) -> Result<PathBuf, Error> {

@@ -22,7 +22,7 @@ pub(crate) mod cache;
 pub(crate) mod command;
 pub(crate) mod error;
 
-mod binaries;
+pub(crate) mod binaries;
 pub(crate) mod control;
 pub(crate) mod image;
 pub(crate) mod machine;
