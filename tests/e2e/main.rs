@@ -19,6 +19,7 @@ mod certificates;
 mod chart;
 mod crds;
 mod deletion;
+mod docs;
 mod faults;
 mod figures;
 mod follow;
