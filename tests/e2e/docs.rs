@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::slow;
 use crate::testbed::command::finish;
+use crate::testbed::image;
 use crate::world::Wanted;
 use crate::world::World;
 
@@ -32,6 +33,14 @@ fn every_command_of_the_docs_runs() {
         world.stage.apply(&manifest.expect("a sample"));
     }
     world.wait_until_formed(&SAMPLE);
+    // Under the name that the manifest has, which no registry serves.
+    let made = image::operator(Path::new(env!("CARGO_BIN_EXE_valkey-operator"))).expect("an image");
+    let released = format!(
+        "docker.io/library/valkey-operator:{}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let tagged = world.stage.testbed.tag_image(&made.name, &released);
+    tagged.expect("tagged");
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).expect("a page");
         let blocks = commands(&text);

@@ -3,6 +3,7 @@
 
 use std::io::BufRead as _;
 use std::io::BufReader;
+use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -79,10 +80,14 @@ pub(crate) struct Followed {
 
 impl Followed {
     pub(crate) fn start(testbed: &Testbed) -> Self {
+        Self::start_with(&testbed.kubeconfig())
+    }
+
+    pub(crate) fn start_with(kubeconfig: &Path) -> Self {
         // Dies with the test, however that ends.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_valkey-operator")])
-            .env("KUBECONFIG", testbed.kubeconfig())
+            .env("KUBECONFIG", kubeconfig)
             .env("RUST_LOG", "info")
             .env_remove("DEFAULT_ZONE_SPREAD")
             .stdin(Stdio::null())

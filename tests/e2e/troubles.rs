@@ -34,6 +34,9 @@ const WANTED: Wanted<'_> = Wanted {
 /// An API server that is away for so long is away for more than one tick.
 const AWAY: Duration = Duration::from_secs(20);
 
+/// `CLUSTER_BLACKLIST_TTL`, and a heartbeat.
+const BAN: Duration = Duration::from_secs(62);
+
 /// What may be gone when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Costs {
@@ -248,6 +251,8 @@ const TROUBLES: &[Trouble] = &[
                     by_hand(living, member, &format!("CLUSTER FORGET {}", forgotten.id));
                 }
             }
+            // What one forgot it lets others forget, and for so long nobody is taken in again.
+            thread::sleep(BAN);
         },
     },
     Trouble {
