@@ -16,13 +16,13 @@ use crate::stage::Stage;
 use crate::stage::say;
 
 /// Without `ALL=1` every so-manieth write is tried.
-const STRIDE: usize = 4;
+const STRIDE: usize = 8;
 
 /// A bootstrap of 3x1 is under way for at least so long.
 const UNDER_WAY_MS: u64 = 5000;
 
 /// With `ALL=1`, and without.
-const RANDOM_RUNS: (usize, usize) = (20, 5);
+const RANDOM_RUNS: (usize, usize) = (20, 2);
 
 #[test]
 fn killed_after_each_write_the_next_operator_finishes() {
@@ -39,7 +39,7 @@ fn killed_after_each_write_the_next_operator_finishes() {
     let how = if all {
         "each"
     } else {
-        "every fourth (ALL=1: each)"
+        "every eighth (ALL=1: each)"
     };
     say(&format!(
         "killing the operator after {how} of {writes} writes, {} runs",
