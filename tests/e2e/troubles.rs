@@ -299,17 +299,26 @@ const TROUBLES: &[Trouble] = &[
         fault: "F26",
         name: "a setting that Valkey does not know",
         costs: Costs::Nothing,
-        strike: |living| bad_spec(living, &json!({"valkey": {"hz": "11", "no-such": "1"}})),
+        strike: |living| bad_spec(living, &json!({"valkey": {"no-such": "1"}})),
     },
     Trouble {
         fault: "F26",
-        name: "a selector that no machine has",
+        name: "more processors than any machine has",
+        costs: Costs::Nothing,
+        strike: |living| bad_spec(living, &json!({"resources": {"cpu": "1000"}})),
+    },
+    Trouble {
+        fault: "F26",
+        name: "an image that no registry has",
         costs: Costs::Nothing,
         strike: |living| {
-            bad_spec(
-                living,
-                &json!({"valkey": {"hz": "11"}, "nodeSelector": {"no": "such"}}),
-            );
+            living.world.apply_all(&[json!({
+                "apiVersion": "valkey.gomomento.com/v1alpha1",
+                "kind": "ValkeyImage",
+                "metadata": {"name": "typo"},
+                "spec": {"repository": "valkey/vakley", "tag": "9.1.2", "version": "9.1.2"},
+            })]);
+            bad_spec(living, &json!({"imageRef": "typo"}));
         },
     },
 ];
@@ -559,10 +568,13 @@ fn bad_spec(living: &Living<'_>, spec: &Value) {
         "apiVersion": "valkey.gomomento.com/v1alpha1",
         "kind": "ValkeyConfig",
         "metadata": {"name": WANTED.namespace},
-        "spec": {"baseRef": "standard"},
+        "spec": {"baseRef": "standard", "valkey": {"hz": "11"}},
     });
     for (key, value) in spec.as_object().into_iter().flatten() {
-        bad["spec"][key] = value.clone();
+        match (bad["spec"][key].as_object_mut(), value.as_object()) {
+            (Some(there), Some(more)) => there.extend(more.clone()),
+            _ => bad["spec"][key] = value.clone(),
+        }
     }
     living.world.apply_all(&[bad]);
     living
