@@ -1260,13 +1260,28 @@ fn without_replicas_the_successor_has_the_data_before_the_primary_goes() {
 }
 
 #[test]
-fn a_roll_waits_for_an_acl_file_that_nodes_accept() {
-    let (mut world, desired) = world("1x0: a=0/1(old)");
-    world.acl_refusal = Some("ERR unknown command".into());
-    assert_eq!(
-        told(&decide(&world, &desired)),
-        "hold: a roll waits for an ACL file that nodes accept: ERR unknown command"
-    );
+fn no_node_is_made_that_would_end_at_its_acl_file() {
+    let refused = |text: &str| {
+        let (mut world, desired) = world(text);
+        world.acl_refusal = Some("ERR unknown command".into());
+        told(&decide(&world, &desired))
+    };
+    for (what, text) in [
+        ("a roll", "1x0: a=0/1(old)"),
+        ("a hand-over", "1x0: a=0/1(old) x<a"),
+        ("a replica more", "1x1: a=0/1"),
+        ("a shard more", "2x0: a=0/1"),
+        ("a shard without a copy", "3x0: | s2: e=2/3"),
+    ] {
+        assert_eq!(
+            refused(text),
+            "hold: new nodes wait for an ACL file that running ones accept: ERR unknown command",
+            "{what}"
+        );
+    }
+    // What needs no new node goes on.
+    let told = refused("1x0: a=0/1 x<a");
+    assert!(told.starts_with("take DeleteNode"), "{told}");
 }
 
 #[test]
