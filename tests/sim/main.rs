@@ -32,7 +32,6 @@ mod crash;
 mod end;
 mod forms;
 mod hands;
-mod herd;
 #[path = "kube/lib.rs"]
 mod kube;
 mod ledger;
