@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::living::rolled;
 use crate::machines::office;
 use crate::restart::all;
 use crate::slow;
@@ -284,16 +285,6 @@ fn users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node() {
         shards: 1,
         replicas: 1,
     };
-    let role = |commands: &[&str]| {
-        let allow = |name: &&str| json!({"name": name, "access": "allow"});
-        let commands: Vec<Value> = commands.iter().map(allow).collect();
-        let categories = json!([{"name": "read", "access": "allow"}]);
-        menu(
-            "ValkeyRole",
-            "reader",
-            &json!({"categories": categories, "commands": commands}),
-        )
-    };
     let known = ["cluster", "info", "ping"];
     let binding = json!([{"username": "app", "passwordHashes": [HASH],
         "permissions": [{"roleRef": "reader", "keys": [{"pattern": "*"}]}]}]);
@@ -319,26 +310,9 @@ fn users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node() {
     assert!(may("GET k\n") && !may("SET k v\n"));
 
     world.apply_all(&[role(&["cluster", "info", "ping", "no-such-command", "set"])]);
-    world.until("the refusal is said", "users", || {
-        let log = world.log()?;
-        let said = log.iter().find(|line| {
-            let fields = &line["fields"];
-            fields["message"] == "ACL LOAD failed, will retry next tick"
-                && fields["error"].to_string().contains("no-such-command")
-        });
-        said.map(drop).ok_or_else(|| "nothing is said".to_owned())
-    });
+    wait_for_the_refusal(&world);
     world.apply_all(&[config("users", &json!({"hz": "21"})), manifest(2)]);
-    world.until("new nodes wait", "users", || {
-        let said = world.said_of("users", "c")?;
-        let begin = "new nodes wait for an ACL file that running ones accept";
-        let waits = said.iter().any(|(_, because)| because.starts_with(begin));
-        if waits {
-            Ok(())
-        } else {
-            Err(format!("{:?}", said.last()))
-        }
-    });
+    wait_until_new_nodes_wait(&world);
     assert!(
         may("GET k\n") && !may("SET k v\n"),
         "the old rules are kept"
@@ -363,14 +337,46 @@ fn users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node() {
         ..wanted
     };
     world.until("all nodes are made anew", "users", || {
-        let nodes = world.nodes("users", "c")?;
-        let old = |node: &&Value| node["spec"]["valkeySettings"]["hz"] != "21";
-        nodes
-            .iter()
-            .find(old)
-            .map_or(Ok(()), |node| Err(node["metadata"]["name"].to_string()))
+        rolled(&world, "users", "21")
     });
     world.wait_until_formed(&more);
+}
+
+/// What the user may do: to read, and these commands.
+fn role(commands: &[&str]) -> Value {
+    let allow = |name: &&str| json!({"name": name, "access": "allow"});
+    let commands: Vec<Value> = commands.iter().map(allow).collect();
+    let categories = json!([{"name": "read", "access": "allow"}]);
+    menu(
+        "ValkeyRole",
+        "reader",
+        &json!({"categories": categories, "commands": commands}),
+    )
+}
+
+fn wait_for_the_refusal(world: &World) {
+    world.until("the refusal is said", "users", || {
+        let log = world.log()?;
+        let said = log.iter().find(|line| {
+            let fields = &line["fields"];
+            fields["message"] == "ACL LOAD failed, will retry next tick"
+                && fields["error"].to_string().contains("no-such-command")
+        });
+        said.map(drop).ok_or_else(|| "nothing is said".to_owned())
+    });
+}
+
+fn wait_until_new_nodes_wait(world: &World) {
+    world.until("new nodes wait", "users", || {
+        let said = world.said_of("users", "c")?;
+        let begin = "new nodes wait for an ACL file that running ones accept";
+        let waits = said.iter().any(|(_, because)| because.starts_with(begin));
+        if waits {
+            Ok(())
+        } else {
+            Err(format!("{:?}", said.last()))
+        }
+    });
 }
 
 #[test]

@@ -107,15 +107,7 @@ fn a_secured_cluster_lives_a_whole_life() {
     let start = Instant::now();
     let told = |what: &str| say(&format!("secured: {what} after {:.1?}", start.elapsed()));
 
-    let four = Wanted {
-        shards: 4,
-        ..WANTED
-    };
-    for wanted in [four, WANTED] {
-        world.apply_all(&[manifest(&wanted, &["first"])]);
-        world.wait_until_formed(&wanted);
-        told(&format!("{} shards", wanted.shards));
-    }
+    scale(&world, &told);
     config(&world, WANTED.namespace, "11");
     world.until("each node is made anew", WANTED.namespace, || {
         rolled(&world, WANTED.namespace, "11")
@@ -186,6 +178,19 @@ fn pod_of<'a>(formed: &'a Formed, member: &Member) -> &'a str {
     let pod = pods.find(|pod| pod["status"]["podIP"] == *member.ip);
     let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
     name.expect("its pod")
+}
+
+/// A shard more, and one less again.
+fn scale(world: &World, told: &impl Fn(&str)) {
+    let four = Wanted {
+        shards: 4,
+        ..WANTED
+    };
+    for wanted in [four, WANTED] {
+        world.apply_all(&[manifest(&wanted, &["first"])]);
+        world.wait_until_formed(&wanted);
+        told(&format!("{} shards", wanted.shards));
+    }
 }
 
 fn log_in(secure: &Secure, password: &str) {

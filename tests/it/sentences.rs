@@ -88,7 +88,10 @@ fn every_sentence_has_a_test() {
             writeln!(wrong, "{id} is out of its turn, or empty").expect("a String takes all");
         }
         last = (family.to_owned(), number);
-        for fault in tests.split(", ").flat_map(|name| known.fault(name.trim())) {
+        for fault in tests
+            .split(", ")
+            .filter_map(|name| known.fault(name.trim()))
+        {
             writeln!(wrong, "{id}: {fault}").expect("a String takes all");
         }
     }

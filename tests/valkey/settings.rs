@@ -474,7 +474,12 @@ const MEANT: &[Row<'_>] = &[
         "repl-diskless-load",
         "disabled",
     ),
-    ("oom-score-adj", "Relative", "oom-score-adj", "relative"),
+    (
+        "tls-auth-clients",
+        "OPTIONAL",
+        "tls-auth-clients",
+        "optional",
+    ),
     (
         "enable-debug-command",
         "local",
