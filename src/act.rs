@@ -79,6 +79,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the API server will never take what it was sent: it breaks a rule, or is too large.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        match self {
+            Self::Write { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if matches!(status.code, 413 | 422))
+            }
+            Self::Encode { .. } | Self::Command { .. } | Self::Unknown { .. } | Self::Menu => false,
+        }
+    }
+
     /// What a Valkey process had against a command, in its words.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::act::kubernetes::{create, merge};
 use crate::act::{Error, Writer, auth};
 use crate::api::ACL_KEY;
+use crate::model::chain;
 use crate::model::desired::Desired;
 use crate::model::digest::{hex, sha256_hex};
 use crate::model::name::{NodeName, Uid};
@@ -47,6 +48,18 @@ pub enum Upkeep {
         /// What differs.
         annotations: BTreeMap<String, String>,
     },
+}
+
+impl Upkeep {
+    /// Whether there is something that serves without it.
+    fn is_change(&self) -> bool {
+        match self {
+            Self::UpdateAcl(_) | Self::UpdateTls { .. } | Self::Annotate { .. } => true,
+            Self::CreateService | Self::CreateAuth | Self::CreateAcl(_) | Self::CreateTls(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// What differs from what is kept. Nothing before the finalizer is on the cluster, nor while it is
@@ -120,10 +133,23 @@ fn annotations(world: &World) -> impl Iterator<Item = Upkeep> + '_ {
 }
 
 impl Writer {
-    /// Makes and puts right what is needed.
+    /// Makes and puts right what is needed. A change that the API server finds invalid, mostly because it
+    /// is too large, is said and left: pods live on with what they have, and their cluster is not to go
+    /// without repairs for it.
     pub async fn upkeep(&self, world: &World, needed: &[Upkeep]) -> Result<(), Error> {
         for one in needed {
-            self.keep(world, one).await?;
+            match self.keep(world, one).await {
+                Err(error) if one.is_change() && error.is_invalid() => {
+                    let (namespace, cluster_name) =
+                        (&world.cluster.key.namespace, &world.cluster.key.name);
+                    let error = chain::of(&error);
+                    warn!(
+                        cluster_name,
+                        namespace, error, "change refused, will retry next tick"
+                    );
+                }
+                kept => kept?,
+            }
         }
         Ok(())
     }

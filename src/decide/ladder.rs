@@ -1,9 +1,12 @@
 //! A ladder is a list of questions in order of priority; the first that does not pass decides.
 //! Never lets one rung call another.
 
-use crate::model::decision::{Decision, Verdict};
+use crate::api::node::JoinType;
+use crate::model::decision::{Action, Decision, Verdict};
 use crate::model::desired::Desired;
+use crate::model::name::ShardIndex;
 use crate::model::shards::Topology;
+use crate::model::why::Why;
 use crate::model::world::World;
 
 /// What every rung is asked about.
@@ -15,6 +18,17 @@ pub(super) struct Scene<'a> {
     pub(super) desired: &'a Desired,
     /// What is, by shard.
     pub(super) topology: &'a Topology<'a>,
+}
+
+impl Scene<'_> {
+    /// One more node of a shard, unless it could not start: it would end at the ACL file that running
+    /// nodes refuse, while these keep the rules that they have.
+    pub(super) fn newcomer(self, shard: ShardIndex, join: JoinType, why: Why) -> Verdict {
+        match &self.world.acl_refusal {
+            Some(refusal) => Verdict::Hold(Why::AclRefused(refusal.clone())),
+            None => Verdict::Take(Action::CreateNode(shard, Some(join)), why),
+        }
+    }
 }
 
 /// A named question.

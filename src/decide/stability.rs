@@ -154,10 +154,7 @@ fn orphaned_slots(scene: Scene<'_>) -> Verdict {
     let Some(primary) = shard.and_then(Shard::answering_primary) else {
         return match staying.iter().find_map(|node| not_answering(node)) {
             Some(why) => Verdict::Hold(why),
-            None => Verdict::Take(
-                Action::CreateNode(index, Some(JoinType::Primary)),
-                Why::PrimaryMissing(index),
-            ),
+            None => scene.newcomer(index, JoinType::Primary, Why::PrimaryMissing(index)),
         };
     };
     let seed = topology
@@ -414,7 +411,7 @@ fn replicas_of(scene: Scene<'_>, shard: &Shard<'_>) -> Verdict {
             have,
             want,
         };
-        return Verdict::Take(Action::CreateNode(index, Some(JoinType::Replica)), why);
+        return scene.newcomer(index, JoinType::Replica, why);
     }
     let topology = scene.topology;
     join::first(

@@ -327,10 +327,9 @@ fn another_shard(scene: Scene<'_>) -> Verdict {
         .map(ShardIndex)
         .find(|index| !shards.contains_key(index));
     match unused {
-        Some(index) if have < want => Verdict::Take(
-            Action::CreateNode(index, Some(JoinType::Shard)),
-            Why::ShardsFew { have, want },
-        ),
+        Some(index) if have < want => {
+            scene.newcomer(index, JoinType::Shard, Why::ShardsFew { have, want })
+        }
         Some(_) | None => Verdict::Pass,
     }
 }
@@ -345,7 +344,7 @@ fn build(scene: Scene<'_>, shard: &Shard<'_>) -> Verdict {
             have,
             want,
         };
-        return Verdict::Take(Action::CreateNode(index, Some(JoinType::Shard)), why);
+        return scene.newcomer(index, JoinType::Shard, why);
     }
     let topology = scene.topology;
     let Some(primary) = shard.answering_primary() else {

@@ -471,7 +471,7 @@ impl fmt::Display for Why {
             Self::AclRefused(refusal) => {
                 write!(
                     f,
-                    "a roll waits for an ACL file that nodes accept: {refusal}"
+                    "new nodes wait for an ACL file that running ones accept: {refusal}"
                 )
             }
             Self::Lagging(primary) => write!(

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::thread::JoinHandle;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::tls_client;
+use crate::world::Login;
 
 const SLOTS: u32 = 16_384;
 
@@ -48,9 +50,24 @@ type Seeds = Arc<Mutex<BTreeSet<String>>>;
 /// How members of a TLS cluster are found and checked: they are known by their host names.
 pub(crate) struct Secure {
     /// The authorities that are trusted, in PEM.
-    pub(crate) authorities: String,
-    /// The members' addresses by host name.
-    pub(crate) addresses: BTreeMap<String, IpAddr>,
+    pub(crate) authorities: Mutex<String>,
+    /// The members' addresses by host name; what members tell of others is added.
+    pub(crate) addresses: Mutex<BTreeMap<String, IpAddr>>,
+    /// Who writes, where somebody is bound.
+    pub(crate) login: Mutex<Option<Login>>,
+    /// Members that could not prove their names.
+    pub(crate) unproven: AtomicU64,
+}
+
+impl Secure {
+    pub(crate) fn new(authorities: String, addresses: BTreeMap<String, IpAddr>) -> Self {
+        Self {
+            authorities: Mutex::new(authorities),
+            addresses: Mutex::new(addresses),
+            login: Mutex::new(None),
+            unproven: AtomicU64::new(0),
+        }
+    }
 }
 
 /// A connection, with or without TLS.
@@ -100,9 +117,9 @@ impl Ledger {
     }
 
     /// The same through TLS.
-    pub(crate) fn start_secure(parts: u32, secure: Secure) -> Self {
-        let seeds = secure.addresses.keys().cloned().collect();
-        Self::start_with(parts, seeds, Some(Arc::new(secure)))
+    pub(crate) fn start_secure(parts: u32, secure: Arc<Secure>) -> Self {
+        let seeds = lock(&secure.addresses).keys().cloned().collect();
+        Self::start_with(parts, seeds, Some(secure))
     }
 
     fn start_with(parts: u32, seeds: BTreeSet<String>, secure: Option<Arc<Secure>>) -> Self {
@@ -260,8 +277,14 @@ impl Client {
                         self.homes.remove(&slot);
                         return Err(told);
                     };
-                    lock(&self.seeds).insert(address.to_owned());
-                    self.homes.insert(slot, address.to_owned());
+                    let address = address.to_owned();
+                    if self.is_unheard_of(&address)
+                        && let Ok(Some(table)) = self.ask(&home, &["CLUSTER", "NODES"])
+                    {
+                        self.learn(&table);
+                    }
+                    lock(&self.seeds).insert(address.clone());
+                    self.homes.insert(slot, address);
                 }
             }
         }
@@ -315,14 +338,27 @@ impl Client {
         Err("nobody answers".to_owned())
     }
 
+    /// A host name of which no address is known.
+    fn is_unheard_of(&self, host: &str) -> bool {
+        let secure = self.secure.as_ref();
+        secure.is_some_and(|secure| !lock(&secure.addresses).contains_key(host))
+    }
+
     fn learn(&mut self, table: &str) {
         for line in table.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             // `ip:port@bus,host`
             let place = words.get(1).copied().unwrap_or_default();
-            let address = match self.secure {
+            let address = match &self.secure {
                 None => place.split(':').next(),
-                Some(_) => place.split(',').nth(1),
+                Some(secure) => {
+                    let host = place.split(',').nth(1);
+                    let ip = place.split(':').next().and_then(|ip| ip.parse().ok());
+                    if let (Some(host), Some(ip)) = (host, ip) {
+                        lock(&secure.addresses).insert(host.to_owned(), ip);
+                    }
+                    host
+                }
             };
             let Some(address) = address.filter(|address| !address.is_empty()) else {
                 continue;
@@ -369,17 +405,38 @@ impl Client {
 impl Client {
     fn connect(&self, address: &str) -> std::io::Result<Box<dyn Link>> {
         if let Some(secure) = &self.secure {
-            let ip = secure.addresses.get(address);
+            let ip = lock(&secure.addresses).get(address).copied();
             let ip = ip.ok_or_else(|| std::io::Error::other("nobody has that name"))?;
-            let place = SocketAddr::new(*ip, 6379);
-            let stream = tls_client::connect(place, address, &secure.authorities, DEADLINE)?;
-            return Ok(Box::new(stream));
+            let place = SocketAddr::new(ip, 6379);
+            let authorities = lock(&secure.authorities).clone();
+            let stream = tls_client::connect(place, address, &authorities, DEADLINE);
+            // So rustls marks what it was told and does not accept.
+            let untrue = |error: &std::io::Error| error.kind() == std::io::ErrorKind::InvalidData;
+            if stream.as_ref().is_err_and(untrue) {
+                secure.unproven.fetch_add(1, Ordering::Relaxed);
+            }
+            let link: Box<dyn Link> = Box::new(stream?);
+            return logged_in(link, lock(&secure.login).clone());
         }
         let ip = address.parse().map_err(std::io::Error::other)?;
         let stream = TcpStream::connect_timeout(&SocketAddr::new(ip, 6379), DEADLINE)?;
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.set_nodelay(true)?;
         Ok(Box::new(stream))
+    }
+}
+
+/// Says who writes, before anything else.
+fn logged_in(link: Box<dyn Link>, login: Option<Login>) -> std::io::Result<Box<dyn Link>> {
+    let Some(Login { user, password }) = login else {
+        return Ok(link);
+    };
+    let mut link = BufReader::new(link);
+    match exchange(&mut link, &["AUTH", &user, &password])? {
+        // Nothing was sent that could have been read ahead of its turn.
+        Reply::Text(_) => Ok(link.into_inner()),
+        Reply::Nothing => Err(std::io::Error::other("no answer to a login")),
+        Reply::Refusal(told) => Err(std::io::Error::other(told)),
     }
 }
 
@@ -414,6 +471,6 @@ fn exchange(link: &mut BufReader<Box<dyn Link>>, words: &[&str]) -> std::io::Res
     }
 }
 
-fn lock(seeds: &Seeds) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-    seeds.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

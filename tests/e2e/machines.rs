@@ -112,7 +112,7 @@ fn a_cluster_outlives_its_wires_and_its_machines() {
 }
 
 /// The machine of the operator.
-fn office(world: &World) -> String {
+pub(crate) fn office(world: &World) -> String {
     let pods = world.stage.list("Pod", "valkey-operator").expect("listed");
     let place = pods.iter().find_map(|pod| pod["spec"]["nodeName"].as_str());
     place.expect("the operator runs").to_owned()

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -22,14 +24,14 @@ use crate::world::Formed;
 use crate::world::Wanted;
 use crate::world::World;
 
-const WANTED: Wanted<'_> = Wanted {
+pub(crate) const WANTED: Wanted<'_> = Wanted {
     namespace: "tls",
     name: "c",
     shards: 3,
     replicas: 1,
 };
 
-const SERVICE: &str = "c.tls.svc.cluster.local";
+pub(crate) const SERVICE: &str = "c.tls.svc.cluster.local";
 
 /// For one connection.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -37,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// What users name theirs after their cluster, as the published example does.
 const SECRET: &str = "c-tls";
 
-fn secret(leaf: &Leaf, authorities: &str) -> Value {
+pub(crate) fn secret(leaf: &Leaf, authorities: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -52,14 +54,14 @@ fn secret(leaf: &Leaf, authorities: &str) -> Value {
 }
 
 /// A cluster, and who is who in it.
-struct Stay<'a> {
+pub(crate) struct Stay<'a> {
     world: &'a World,
     /// Host names and addresses.
-    hosts: BTreeMap<String, SocketAddr>,
+    pub(crate) hosts: BTreeMap<String, SocketAddr>,
 }
 
 impl<'a> Stay<'a> {
-    fn of(world: &'a World, formed: &Formed) -> Self {
+    pub(crate) fn of(world: &'a World, formed: &Formed) -> Self {
         let hosts = formed.pods.iter().map(|pod| {
             let name = pod["metadata"]["name"].as_str().expect("a name");
             let ip = pod["status"]["podIP"].as_str().expect("an address");
@@ -73,20 +75,18 @@ impl<'a> Stay<'a> {
     }
 
     /// What a client of these pods is told.
-    fn secure(&self, authorities: &str) -> Secure {
+    pub(crate) fn secure(&self, authorities: &str) -> Secure {
         let hosts = self.hosts.iter();
-        Secure {
-            authorities: authorities.to_owned(),
-            addresses: hosts.map(|(host, at)| (host.clone(), at.ip())).collect(),
-        }
+        let addresses = hosts.map(|(host, at)| (host.clone(), at.ip()));
+        Secure::new(authorities.to_owned(), addresses.collect())
     }
 
-    fn update(&self, leaf: &Leaf, authorities: &str) {
+    pub(crate) fn update(&self, leaf: &Leaf, authorities: &str) {
         self.world.apply_all(&[secret(leaf, authorities)]);
     }
 
     /// Waits until every pod has the material in use, as its own process tells.
-    fn wait_until_loaded(&self, what: &str, serials: &Serials) {
+    pub(crate) fn wait_until_loaded(&self, what: &str, serials: &Serials) {
         self.world.until(what, WANTED.namespace, || {
             for (host, address) in &self.hosts {
                 let told = Serials::of(self.world, *address)?;
@@ -118,7 +118,7 @@ impl<'a> Stay<'a> {
 
 /// Serial numbers of the certificate and of the first authority.
 #[derive(Debug, PartialEq, Eq)]
-struct Serials(String, String);
+pub(crate) struct Serials(pub(crate) String, pub(crate) String);
 
 impl Serials {
     fn of(world: &World, address: SocketAddr) -> Result<Self, String> {
@@ -165,7 +165,8 @@ fn a_tls_cluster_lives_through_its_secrets() {
     reached_by_name(&world, &formed);
     say(&format!("TLS: formed after {:.1?}", start.elapsed()));
 
-    let ledger = Ledger::start_secure(3, stay.secure(&bundle));
+    let secure = Arc::new(stay.secure(&bundle));
+    let ledger = Ledger::start_secure(3, secure.clone());
     let patch = r#"{"data": {"ca.crt": null}}"#;
     let words = ["patch", "secret", SECRET, "--namespace", "tls", "-p", patch];
     world.stage.kubectl(words);
@@ -194,6 +195,7 @@ fn a_tls_cluster_lives_through_its_secrets() {
         start.elapsed()
     ));
     assert!(report.lost.is_empty() && report.failures == 0, "{report:?}");
+    assert_eq!(secure.unproven.load(Ordering::Relaxed), 0);
     for (host, address) in &stay.hosts {
         connect(*address, host, &new.pem, LIMIT).expect("each pod has the new certificate");
         assert!(connect(*address, host, &old.pem, LIMIT).is_err(), "{host}");
@@ -239,7 +241,7 @@ fn kept_without_a_node(world: &World) {
     assert!(nodes.is_empty(), "{nodes:?}");
 }
 
-fn serial(pem: &str) -> String {
+pub(crate) fn serial(pem: &str) -> String {
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
     number(
         &pem.parse_x509()

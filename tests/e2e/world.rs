@@ -30,6 +30,15 @@ pub(crate) struct World {
     pub(crate) stage: Stage,
     /// A file of the authorities of the clusters, where they speak TLS.
     pub(crate) authorities: Option<PathBuf>,
+    /// Who asks, where somebody is bound.
+    pub(crate) login: Option<Login>,
+}
+
+/// A user and a password.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
 }
 
 /// Which cluster, and what it is to look like.
@@ -114,6 +123,7 @@ impl World {
         Self {
             stage: Stage::up(),
             authorities: None,
+            login: None,
         }
     }
 
@@ -359,6 +369,9 @@ impl World {
         let authorities = self.authorities.as_ref().map(|path| path.to_string_lossy());
         if let Some(authorities) = &authorities {
             words.extend(["--tls", "--cacert", authorities]);
+        }
+        if let Some(Login { user, password }) = &self.login {
+            words.extend(["--no-auth-warning", "--user", user, "--pass", password]);
         }
         self.valkey_cli(&words, commands)
     }

@@ -135,6 +135,49 @@ fn read(path: &str) -> String {
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Each kind, and the fields of its spec and of its status, as far as it has one.
+#[test]
+fn the_kinds_have_the_published_fields_and_no_others() {
+    let published = [
+        "ValkeyImage: pullSecrets repository tag version / -",
+        "ValkeyConfig: acl baseRef imageRef resources scheduling valkey / -",
+        "ValkeyRole: categories commands / -",
+        "ValkeyCluster: acl configRef placement podAnnotations replicasPerShard shards tls / \
+         message nodes state targetSpec",
+        "ValkeyNode: clusterName cpu image lifecycle memory placement shardIndex tlsSecret valkeySettings",
+    ];
+    let fields: Vec<String> = api::definitions().iter().map(fields).collect();
+    assert_eq!(fields, published);
+}
+
+fn fields(definition: &CustomResourceDefinition) -> String {
+    let definition = json!(definition);
+    let version = &definition["spec"]["versions"][0];
+    let names = |part: &str| {
+        let fields = &version["schema"]["openAPIV3Schema"]["properties"][part]["properties"];
+        let mut names: Vec<&str> = fields
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        names.sort_unstable();
+        if names.is_empty() {
+            "-".to_owned()
+        } else {
+            names.join(" ")
+        }
+    };
+    let kind = definition["spec"]["names"]["kind"]
+        .as_str()
+        .expect("a kind");
+    let spec = format!("{kind}: {}", names("spec"));
+    if version["subresources"]["status"].is_null() {
+        return spec;
+    }
+    format!("{spec} / {}", names("status"))
+}
+
 fn columns(definition: &CustomResourceDefinition) -> String {
     let version = &definition.spec.versions[0];
     let columns = version.additional_printer_columns.iter().flatten();

@@ -12,6 +12,7 @@ mod artifacts;
 #[path = "../certificates/lib.rs"]
 mod certificates;
 mod mutants;
+mod sentences;
 mod tidy;
 mod tls;
 mod wire;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 #[path = "../mutants/lib.rs"]
-mod table;
+pub(crate) mod table;
 
 #[test]
 fn every_mutant_has_its_place() {

@@ -58,14 +58,14 @@ const BANNED_WORDS: &[&str] = &[
     "#[ignore",
 ];
 
-struct Source {
+pub(crate) struct Source {
     path: PathBuf,
     room: String,
-    text: String,
+    pub(crate) text: String,
 }
 
 /// Every Rust file below a folder of the package.
-fn sources(folder: &str) -> Vec<Source> {
+pub(crate) fn sources(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     let mut folders = vec![root.join(folder)];

@@ -25,6 +25,28 @@ use operator::model::world::{
 use operator::valkey::client::Connector;
 use serde_json::{Value, json};
 
+/// A Writer to an API server that takes nothing and says so with this code.
+fn refused(code: u16) -> Writer {
+    let api = tower::service_fn(move |_: Request<Body>| async move {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "reason": "Any", "message": "no", "code": code});
+        let body = Body::from(serde_json::to_vec(&status).expect("JSON"));
+        let mut response = Response::new(body);
+        *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+        Ok::<_, std::io::Error>(response)
+    });
+    writer(Client::new(api, "default"))
+}
+
+fn writer(client: Client) -> Writer {
+    Writer::new(
+        client,
+        Connector::new(6379),
+        PodPolicy::default(),
+        Arc::new(|_| [7; CHANCE_BYTES]),
+    )
+}
+
 /// A Writer, and what it sends.
 fn recorder() -> (Writer, Arc<Mutex<Vec<String>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
@@ -40,13 +62,7 @@ fn recorder() -> (Writer, Arc<Mutex<Vec<String>>>) {
             Ok::<_, std::io::Error>(Response::new(Body::from(answer(&head, body))))
         }
     });
-    let writer = Writer::new(
-        Client::new(api, "default"),
-        Connector::new(6379),
-        PodPolicy::default(),
-        Arc::new(|_| [7; CHANCE_BYTES]),
-    );
-    (writer, sent)
+    (writer(Client::new(api, "default")), sent)
 }
 
 /// Long bodies are other tests' business: an object that is made is shown by its kind and owner.
@@ -401,4 +417,31 @@ async fn kept_objects_are_made_once_and_put_right() {
         {"metadata":{"annotations":{"example.com/a":"1"},"uid":"uid-pod"}}"#]],
     )
     .await;
+}
+
+/// Annotations or users that are too large for the API server stopped every repair of their cluster.
+#[tokio::test]
+async fn a_change_that_is_refused_as_invalid_does_not_end_the_tick() {
+    let (world, _) = world();
+    let annotate = || Upkeep::Annotate {
+        node: NodeName::new("c-1a2b3"),
+        pod: Uid::new("uid-pod"),
+        annotations: BTreeMap::from([("example.com/a".to_owned(), "1".to_owned())]),
+    };
+    let users = || Redacted::new("user a on".to_owned());
+    for (code, upkeep, ends) in [
+        (422, annotate(), false),
+        (413, Upkeep::UpdateAcl(users()), false),
+        // Whoever else has written, or is not there, is met again in the next tick.
+        (409, annotate(), true),
+        (503, Upkeep::UpdateAcl(users()), true),
+        // Without it no pod could start.
+        (422, Upkeep::CreateAcl(users()), true),
+        (422, Upkeep::CreateService, true),
+    ] {
+        let kept = refused(code)
+            .upkeep(&world, std::slice::from_ref(&upkeep))
+            .await;
+        assert_eq!(kept.is_err(), ends, "{code}: {upkeep:?}: {kept:?}");
+    }
 }

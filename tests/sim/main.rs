@@ -32,6 +32,7 @@ mod crash;
 mod end;
 mod forms;
 mod hands;
+mod herd;
 #[path = "kube/lib.rs"]
 mod kube;
 mod ledger;

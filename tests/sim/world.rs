@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     /// What replies to operators are instead of what they should be.
     pub(crate) garbled: Option<Garbling>,
+    /// How many requests were served in each millisecond. Each takes one, so these were under way at once.
+    pub(crate) served: BTreeMap<Millis, u64>,
     lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
 }
 
@@ -59,6 +61,7 @@ impl World {
             record,
             ledger: Ledger::default(),
             garbled: None,
+            served: BTreeMap::new(),
             lines: BTreeMap::new(),
         }
     }
@@ -237,6 +240,7 @@ impl client::World for World {
     }
 
     fn request(&mut self, now: Millis, call: &Call) -> Answer {
+        *self.served.entry(now).or_default() += 1;
         let truth = call.writes().then(|| truth::snapshot(self));
         let answer = self.kube.request(now, call);
         self.note_writes(truth.as_ref());

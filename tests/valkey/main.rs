@@ -10,6 +10,7 @@
     reason = "a test that cannot go on ends, and what it measured is for who asks with --nocapture"
 )]
 
+mod acls;
 #[path = "../certificates/lib.rs"]
 mod certificates;
 mod commands;

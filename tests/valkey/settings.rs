@@ -1,4 +1,4 @@
-//! What a user's settings and bindings become in a real server: resolved, rendered, started and asked back.
+//! What a user's settings become in a real server: resolved, rendered, started and asked back.
 //! Never in cluster with another server.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use operator::api::cluster::ZoneSpread;
 use operator::model::desired::Resolved;
+use operator::model::desired::User;
 use operator::model::name::ClusterRef;
 use operator::model::name::Uid;
 use operator::model::redacted::Redacted;
@@ -37,7 +38,7 @@ use serde_json::Value;
 use serde_json::json;
 
 /// The operator's and the replication user's passwords in these tests.
-const PASSWORD: &str = "0123456789abcdef";
+pub(crate) const PASSWORD: &str = "0123456789abcdef";
 
 /// The port that is tried next.
 static PORT: AtomicU16 = AtomicU16::new(21_000);
@@ -46,9 +47,16 @@ static PORT: AtomicU16 = AtomicU16::new(21_000);
 const HARD: &str = "a\"b'c\\d #e\\n\\x41  f\tg;{}$%`ü€ ";
 
 pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
+    let config =
+        json!({ "imageRef": "v", "valkey": valkey, "acl": acl, "resources": { "memory": "64Mi" } });
+    resolved_from(&json!({ "c": config }), roles)
+}
+
+/// What config `c` of these resolves to; the image is `v`.
+fn resolved_from(configs: &Value, roles: &Value) -> Resolved {
     let spec = json!({ "configRef": "c", "shards": 1, "replicasPerShard": 0 });
     let menu = json!({
-        "configs": { "c": { "imageRef": "v", "valkey": valkey, "acl": acl, "resources": { "memory": "64Mi" } } },
+        "configs": configs,
         "images": { "v": { "repository": "r", "tag": "t", "version": "9" } },
     });
     let world = World {
@@ -86,7 +94,7 @@ pub(crate) fn resolved(valkey: &Value, acl: &Value, roles: &Value) -> Resolved {
 }
 
 /// A server with the rendered files; only paths and the port, which belong to a pod, are others.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     directory: PathBuf,
     port: u16,
@@ -102,14 +110,14 @@ impl Drop for Server {
 
 impl Server {
     /// Starts one that must live.
-    fn start(resolved: &Resolved) -> Self {
+    pub(crate) fn start(resolved: &Resolved) -> Self {
         let mut server = Self::launch(resolved);
         assert!(server.answers(), "{}", server.log());
         server
     }
 
     /// Starts one that must end, and tells what it said.
-    fn refusal(resolved: &Resolved) -> String {
+    pub(crate) fn refusal(resolved: &Resolved) -> String {
         let mut server = Self::launch(resolved);
         assert!(!server.answers(), "it lives");
         server.log()
@@ -157,8 +165,17 @@ impl Server {
         fs::read_to_string(self.directory.join("log")).unwrap()
     }
 
+    /// Puts other users into its ACL file, as a kubelet does.
+    pub(crate) fn rewrite(&self, users: &[User]) {
+        fs::write(
+            self.directory.join("users.acl"),
+            users_acl::text(users, &auth()),
+        )
+        .unwrap();
+    }
+
     /// A connection, logged in if a user is named.
-    fn connect(&self, login: Option<(&str, &str)>) -> Connection {
+    pub(crate) fn connect(&self, login: Option<(&str, &str)>) -> Connection {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut connection = Connection(BufReader::new(stream));
         if let Some((user, password)) = login {
@@ -168,12 +185,15 @@ impl Server {
     }
 }
 
-fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
-    let auth = Auth {
+fn auth() -> Auth {
+    Auth {
         operator: Redacted::new(PASSWORD.to_owned()),
         repl: Redacted::new(PASSWORD.to_owned()),
         finalizer: true,
-    };
+    }
+}
+
+fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
     let path = |name: &str| directory.join(name).display().to_string();
     let mut settings = resolved.node_settings.clone();
     for (name, value) in [
@@ -193,7 +213,7 @@ fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
         &path("primaryauth.conf"),
     );
     fs::write(path("valkey.conf"), conf).unwrap();
-    fs::write(path("users.acl"), users_acl::text(&resolved.users, &auth)).unwrap();
+    fs::write(path("users.acl"), users_acl::text(&resolved.users, &auth())).unwrap();
     fs::write(
         path("primaryauth.conf"),
         format!("primaryauth \"{PASSWORD}\"\n"),
@@ -202,11 +222,11 @@ fn write_files(directory: &Path, port: u16, resolved: &Resolved) {
 }
 
 /// A connection that speaks just enough RESP2, byte for byte.
-struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
     /// The reply, arrays joined by line breaks.
-    fn call(&mut self, words: &[&str]) -> String {
+    pub(crate) fn call(&mut self, words: &[&str]) -> String {
         let head = format!("*{}\r\n", words.len());
         let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
         let request = words
@@ -215,6 +235,13 @@ impl Connection {
             .fold(head, |request, bulk| request + &bulk);
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         self.reply()
+    }
+
+    /// Whether the server has not closed it.
+    pub(crate) fn is_open(&mut self) -> bool {
+        let mut head = String::new();
+        let sent = self.0.get_mut().write_all(b"PING\r\n");
+        sent.is_ok() && self.0.read_line(&mut head).is_ok() && !head.is_empty()
     }
 
     fn reply(&mut self) -> String {
@@ -381,6 +408,91 @@ const MEANT: &[Row<'_>] = &[
         "4096",
     ),
     ("dbfilename", "dump file.rdb", "dbfilename", "dump file.rdb"),
+    // Amounts, in each unit that Valkey knows: those with a `b` at the end are powers of two.
+    (
+        "client-query-buffer-limit",
+        "1048576b",
+        "client-query-buffer-limit",
+        "1048576",
+    ),
+    (
+        "proto-max-bulk-len",
+        "2000k",
+        "proto-max-bulk-len",
+        "2000000",
+    ),
+    (
+        "active-defrag-ignore-bytes",
+        "3KB",
+        "active-defrag-ignore-bytes",
+        "3072",
+    ),
+    (
+        "auto-aof-rewrite-min-size",
+        "5m",
+        "auto-aof-rewrite-min-size",
+        "5000000",
+    ),
+    (
+        "tracking-table-max-keys",
+        "7",
+        "tracking-table-max-keys",
+        "7",
+    ),
+    (
+        "hll-sparse-max-bytes",
+        "2Kb",
+        "hll-sparse-max-bytes",
+        "2048",
+    ),
+    ("maxmemory-samples", "9", "maxmemory-samples", "9"),
+    // Truths, and words of a list, however they are written.
+    ("activerehashing", "NO", "activerehashing", "no"),
+    (
+        "lazyfree-lazy-eviction",
+        "no",
+        "lazyfree-lazy-eviction",
+        "no",
+    ),
+    ("LAZYFREE-LAZY-EXPIRE", "Yes", "lazyfree-lazy-expire", "yes"),
+    (
+        "cluster-require-full-coverage",
+        "no",
+        "cluster-require-full-coverage",
+        "no",
+    ),
+    (
+        "cluster-allow-reads-when-down",
+        "yes",
+        "cluster-allow-reads-when-down",
+        "yes",
+    ),
+    ("appendfsync", "EVERYSEC", "appendfsync", "everysec"),
+    (
+        "repl-diskless-load",
+        "Disabled",
+        "repl-diskless-load",
+        "disabled",
+    ),
+    (
+        "tls-auth-clients",
+        "OPTIONAL",
+        "tls-auth-clients",
+        "optional",
+    ),
+    (
+        "enable-debug-command",
+        "local",
+        "enable-debug-command",
+        "local",
+    ),
+    // Over a default of ours.
+    (
+        "Repl-Diskless-Sync-Delay",
+        "3",
+        "repl-diskless-sync-delay",
+        "3",
+    ),
     // Ours win.
     ("masteruser", "bob", "primaryuser", "_momento_repl"),
     ("MasterAuth", "x", "primaryauth", PASSWORD),
@@ -394,6 +506,13 @@ const MEANT: &[Row<'_>] = &[
     ("CLUSTER-NODE-TIMEOUT", "1", "cluster-node-timeout", "5000"),
     ("Protected-Mode", "yes", "protected-mode", "no"),
     ("cluster-databases", "16", "cluster-databases", "1"),
+    ("Cluster-Enabled", "no", "cluster-enabled", "yes"),
+    (
+        "CLUSTER-ALLOW-REPLICA-MIGRATION",
+        "yes",
+        "cluster-allow-replica-migration",
+        "no",
+    ),
     (
         "cluster-announce-ip",
         "10.0.0.1",
@@ -471,6 +590,54 @@ fn our_defaults_and_every_character() {
     ]);
 }
 
+/// The root, a config on it and the one that is named, each with a spelling of its own.
+#[test]
+fn a_chain_is_one_wish_whatever_its_spellings() {
+    let configs = json!({
+        "root": { "imageRef": "v", "resources": { "memory": "64Mi" },
+            "valkey": { "slave-priority": "1", "timeout": "1", "SAVE": "900 1", "hz": "20" } },
+        "base": { "baseRef": "root",
+            "valkey": { "Replica-Priority": "2", "Timeout": "2", "notify-keyspace-events": "KEA" } },
+        "c": { "baseRef": "base", "resources": { "memory": 134_217_728 },
+            "valkey": { "SLAVE-PRIORITY": "3", "notify-keyspace-events": "" } },
+    });
+    let server = Server::start(&resolved_from(&configs, &json!({})));
+    let mut connection = server.connect(None);
+    for (name, expected) in [
+        ("replica-priority", "3"),
+        ("timeout", "2"),
+        ("notify-keyspace-events", ""),
+        ("save", "900 1"),
+        ("hz", "20"),
+        ("repl-diskless-sync-delay", "0"),
+        ("cluster-node-timeout", "5000"),
+        // 75 % of the child's memory, not of the root's.
+        ("maxmemory", "100663296"),
+    ] {
+        assert_eq!(connection.config(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn maxmemory_is_three_quarters_of_the_memory_where_nobody_says_it() {
+    for (memory, own, expected) in [
+        (json!("64Mi"), None, "50331648"),
+        (json!("1G"), None, "750000000"),
+        (json!(134_217_728), None, "100663296"),
+        (json!("64Mi"), Some("10mb"), "10485760"),
+        (json!("64Mi"), Some("0"), "0"),
+        (Value::Null, None, "0"),
+    ] {
+        let mut config = json!({ "imageRef": "v", "resources": { "memory": memory } });
+        if let Some(own) = own {
+            config["valkey"] = json!({ "MAXMEMORY": own });
+        }
+        let server = Server::start(&resolved_from(&json!({ "c": config }), &json!({})));
+        let told = server.connect(None).config("maxmemory");
+        assert_eq!(told, expected, "{config}");
+    }
+}
+
 #[test]
 fn a_renamed_command_is_renamed() {
     let valkey = json!({ "Rename-Command": "FLUSHALL \"\"" });
@@ -497,112 +664,4 @@ fn what_a_server_does_not_take_ends_it() {
         let error = Server::refusal(&resolved(&valkey, &json!([]), &json!({})));
         assert!(error.contains(said), "{valkey}: {error}");
     }
-}
-
-/// A user and a command, and whether the one may do the other.
-const MAY: &[(&[&str], bool)] = &[
-    (&["admin", "SET", "any", "v"], true),
-    (&["admin", "PUBLISH", "any", "v"], true),
-    (&["ann", "SET", "batch:1", "v"], true),
-    (&["ann", "GET", "in:1"], true),
-    (&["ann", "SET", "in:1", "v"], false),
-    (&["ann", "SET", "out:1", "v"], true),
-    (&["ann", "GET", "out:1"], false),
-    (&["ann", "GET", "metrics:1"], true),
-    (&["ann", "SET", "metrics:1", "v"], false),
-    (&["ann", "GET", "(odd)"], true),
-    (&["ann", "GET", "back\\slash)"], true),
-    (&["ann", "GET", "(open"], true),
-    (&["ann", "GET", "odd"], false),
-    (&["ann", "GET", "x"], true),
-    (&["ann", "SET", "x", "v"], false),
-    (&["ann", "PUBLISH", "news.1", "v"], true),
-    (&["ann", "PUBLISH", "other", "v"], false),
-    (&["ann", "SUBSCRIBE", "news.1"], false),
-    (&["_momento_repl", "SET", "k", "v"], true),
-    (
-        &["_momento_repl", "MIGRATE", "h", "1", "k", "0", "1"],
-        false,
-    ),
-    (&["_momento_repl", "PUBLISH", "c", "m"], false),
-    (&["_momento_operator", "CONFIG", "SET", "hz", "10"], true),
-    (&["_momento_operator", "CONFIG", "GET", "hz"], false),
-    (&["default", "GET", "k"], false),
-];
-
-#[test]
-fn bindings_give_exactly_what_they_say() {
-    let roles = json!({
-        "all": { "categories": [{ "name": "all", "access": "allow" }] },
-        "read": { "categories": [{ "name": "read", "access": "allow" }] },
-        "get": { "commands": [{ "name": "get", "access": "allow" }] },
-        "publish": { "commands": [{ "name": "publish", "access": "allow" }] },
-    });
-    // SHA-256 of "secret".
-    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-    let user = |name: &str, permissions: Value| json!({ "username": name, "passwordHashes": [hash], "permissions": permissions });
-    let acl = json!([
-        user(
-            "admin",
-            json!([{ "roleRef": "all", "keys": [{ "pattern": "a" }, { "pattern": "*" }], "channels": ["x", "*"] }])
-        ),
-        user(
-            "ann",
-            json!([
-                { "roleRef": "all", "keys": [{ "pattern": "batch:*" }, { "pattern": "in:*", "access": "read" }, { "pattern": "out:*", "access": "write" }] },
-                { "roleRef": "read", "keys": [{ "pattern": "metrics:*", "access": "read" }] },
-                { "roleRef": "get", "keys": [{ "pattern": "(odd)" }, { "pattern": "back\\\\slash)" }, { "pattern": "(open" }] },
-                { "roleRef": "get", "keys": [{ "pattern": "x" }, { "pattern": "r:*", "access": "read" }] },
-                { "roleRef": "publish", "keys": [], "channels": ["news.*"] },
-            ])
-        ),
-    ]);
-    // Channels must stay shut even where the server opens them to everybody by default.
-    let valkey = json!({ "acl-pubsub-default": "allchannels" });
-    let server = Server::start(&resolved(&valkey, &acl, &roles));
-
-    assert!(server.connect(None).call(&["PING"]).starts_with("NOAUTH"));
-    let mut operator = server.connect(Some(("_momento_operator", PASSWORD)));
-    assert_eq!(operator.call(&["PING"]), "PONG");
-    assert_eq!(operator.call(&["ACL", "LOAD"]), "OK");
-    assert!(operator.call(&["GET", "k"]).contains("no permissions"));
-    assert!(
-        operator
-            .call(&["PUBLISH", "c", "m"])
-            .contains("no permissions")
-    );
-    let mut repl = server.connect(Some(("_momento_repl", PASSWORD)));
-    assert_eq!(repl.call(&["PING"]), "PONG");
-    for refused in [
-        &["FLUSHALL"][..],
-        &["FUNCTION", "FLUSH"],
-        &["CLUSTER", "FLUSHSLOT", "1"],
-        &["GET", "k"],
-    ] {
-        assert!(repl.call(refused).contains("no permissions"), "{refused:?}");
-    }
-
-    let mut admin = server.connect(Some(("admin", "secret")));
-    for (words, allowed) in MAY {
-        let reply = admin.call(&[&["ACL", "DRYRUN"], *words].concat());
-        assert_eq!(reply == "OK", *allowed, "{words:?}: {reply}");
-    }
-}
-
-#[test]
-fn a_binding_may_be_the_default_user() {
-    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
-    let acl = json!([{ "username": "default", "passwordHashes": [hash],
-        "permissions": [{ "roleRef": "read", "keys": [{ "pattern": "*" }] }] }]);
-    let roles = json!({ "read": { "categories": [{ "name": "read", "access": "allow" }] } });
-    let server = Server::start(&resolved(&json!({}), &acl, &roles));
-    let mut connection = server.connect(None);
-    assert!(connection.call(&["GET", "k"]).starts_with("NOAUTH"));
-    assert_eq!(connection.call(&["AUTH", "secret"]), "OK");
-    assert!(
-        connection
-            .call(&["SET", "k", "v"])
-            .contains("no permissions")
-    );
-    assert!(connection.call(&["GET", "k"]).starts_with("CLUSTERDOWN"));
 }

@@ -17,14 +17,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{id, resolved, told};
-use crate::api::cluster::ClusterState;
+use crate::api::cluster::{ClusterState, Placement, ZoneSpread};
 use crate::api::node::{JoinType, Lifecycle, ValkeyNodeSpec};
 use crate::decide::decide;
 use crate::model::decision::{Action, Verdict};
-use crate::model::desired::{Desired, Shape, TlsOffer};
-use crate::model::name::{NodeName, Uid};
+use crate::model::desired::{Desired, Resolved, Shape, Sourced, TlsOffer};
+use crate::model::name::{ConfigName, NodeName, Uid};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
 use crate::model::tls::{File, Lapse, TlsError, TlsFiles, TlsFlaw};
 use crate::model::topology::{
@@ -1266,14 +1267,93 @@ fn without_replicas_the_successor_has_the_data_before_the_primary_goes() {
     check("1x0: x=0/1", expect!["pass"]);
 }
 
+/// By value, against what was recorded when the node was made.
 #[test]
-fn a_roll_waits_for_an_acl_file_that_nodes_accept() {
-    let (mut world, desired) = world("1x0: a=0/1(old)");
-    world.acl_refusal = Some("ERR unknown command".into());
-    assert_eq!(
-        told(&decide(&world, &desired)),
-        "hold: a roll waits for an ACL file that nodes accept: ERR unknown command"
-    );
+fn only_what_makes_a_node_what_it_is_makes_it_outdated() {
+    let sourced = |text: &str| Sourced {
+        value: text.to_owned(),
+        config: ConfigName::new("c"),
+    };
+    let quantity = |text: &str| {
+        Some(Sourced {
+            value: Quantity(text.to_owned()),
+            config: ConfigName::new("c"),
+        })
+    };
+    let place = |zones: [&str; 2], label: &str, zone_spread| {
+        Some(Placement {
+            zones: zones.map(str::to_owned).to_vec(),
+            zone_spread: Some(zone_spread),
+            node_selector: BTreeMap::from([("disk".to_owned(), label.to_owned())]),
+        })
+    };
+    let made = || Resolved {
+        cpu: quantity("1000m"),
+        memory: quantity("1Gi"),
+        placement: place(["a", "b"], "fast", ZoneSpread::BestEffort),
+        ..resolved()
+    };
+    let rolls = |wanted: Resolved| {
+        let (mut world, mut desired) = world("1x0: a=0/1");
+        world.cluster.spec.pod_annotations = BTreeMap::from([("new".into(), "1".into())]);
+        let node = world.nodes.get_mut(&NodeName::new("a")).unwrap();
+        node.spec.cpu = Some(Quantity("1000m".into()));
+        node.spec.memory = Some(Quantity("1Gi".into()));
+        node.spec.placement = made().placement;
+        node.settings_digest = Some(made().settings_digest());
+        desired.menu = Ok(wanted);
+        let verdict = decide(&world, &desired).verdict;
+        matches!(verdict, Verdict::Take(Action::CreateNode(_, _), _))
+    };
+    let ours = BTreeMap::from([("cluster-node-timeout".to_owned(), "7".to_owned())]);
+    let theirs = BTreeMap::from([("hz".to_owned(), sourced("20"))]);
+    let spread = ZoneSpread::BestEffort;
+    #[rustfmt::skip]
+    let table = [
+        ("nothing", made(), false),
+        ("image", Resolved { image: sourced("valkey:10"), ..made() }, true),
+        ("cpu", Resolved { cpu: quantity("2"), ..made() }, true),
+        ("cpu in another spelling", Resolved { cpu: quantity("1"), ..made() }, false),
+        ("no cpu", Resolved { cpu: None, ..made() }, true),
+        ("memory", Resolved { memory: quantity("1G"), ..made() }, true),
+        ("memory in another spelling", Resolved { memory: quantity("1024Mi"), ..made() }, false),
+        ("a setting", Resolved { user_settings: theirs, ..made() }, true),
+        ("a default of ours", Resolved { node_settings: ours, ..made() }, false),
+        ("zones", Resolved { placement: place(["a", "c"], "fast", spread), ..made() }, true),
+        ("zones in another order", Resolved { placement: place(["b", "a"], "fast", spread), ..made() }, false),
+        ("nodeSelector", Resolved { placement: place(["a", "b"], "slow", spread), ..made() }, true),
+        ("zoneSpread", Resolved { placement: place(["a", "b"], "fast", ZoneSpread::Required), ..made() }, false),
+        ("no placement", Resolved { placement: None, ..made() }, true),
+        ("scheduling", Resolved { priority_class: Some("high".into()), pull_secrets: vec!["s".into()], ..made() }, false),
+    ];
+    for (what, wanted, expected) in table {
+        assert_eq!(rolls(wanted), expected, "{what}");
+    }
+}
+
+#[test]
+fn no_node_is_made_that_would_end_at_its_acl_file() {
+    let refused = |text: &str| {
+        let (mut world, desired) = world(text);
+        world.acl_refusal = Some("ERR unknown command".into());
+        told(&decide(&world, &desired))
+    };
+    for (what, text) in [
+        ("a roll", "1x0: a=0/1(old)"),
+        ("a hand-over", "1x0: a=0/1(old) x<a"),
+        ("a replica more", "1x1: a=0/1"),
+        ("a shard more", "2x0: a=0/1"),
+        ("a shard without a copy", "3x0: | s2: e=2/3"),
+    ] {
+        assert_eq!(
+            refused(text),
+            "hold: new nodes wait for an ACL file that running ones accept: ERR unknown command",
+            "{what}"
+        );
+    }
+    // What needs no new node goes on.
+    let told = refused("1x0: a=0/1 x<a");
+    assert!(told.starts_with("take DeleteNode"), "{told}");
 }
 
 #[test]
