@@ -1427,6 +1427,7 @@ fn offered(flaw: Option<TlsFlaw>) -> TlsOffer {
         },
         flaw,
         lapse: None,
+        expires: 0,
     }
 }
 
