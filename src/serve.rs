@@ -23,7 +23,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Who asks for a page has asked within this.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection ends after this, whatever it does: probes and Prometheus open a new one.
-const CONNECTION_MAX: Duration = Duration::from_secs(60);
+const CONNECTION_MAX: Duration = Duration::from_mins(1);
 /// Connections at once; the next waits.
 const CONNECTIONS_MAX: usize = 32;
 /// After a connection that could not be accepted, such as for want of file descriptors.

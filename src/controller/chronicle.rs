@@ -278,7 +278,7 @@ impl Chronicle {
 
     /// An action was taken.
     pub(super) fn acted(&mut self, world: &World, action: &Action, why: &Why, now: Instant) {
-        let work = self.work.get_or_insert_with(|| Work {
+        let work = self.work.get_or_insert(Work {
             began: now,
             totals: Totals {
                 reason: event::REPAIR_COMPLETED,
@@ -291,14 +291,14 @@ impl Chronicle {
             },
         });
         let totals = &mut work.totals;
-        match why {
-            Why::Outdated(_) => totals.reason = event::ROLL_COMPLETED,
+        let scaling = matches!(
+            why,
             Why::ShardsFew { .. } | Why::ShardLeaving(_) | Why::Unbalanced { .. }
-                if totals.reason != event::ROLL_COMPLETED =>
-            {
-                totals.reason = event::SCALING_COMPLETED;
-            }
-            _ => {}
+        );
+        if matches!(why, Why::Outdated(_)) {
+            totals.reason = event::ROLL_COMPLETED;
+        } else if scaling && totals.reason != event::ROLL_COMPLETED {
+            totals.reason = event::SCALING_COMPLETED;
         }
         match action {
             Action::CreateNode(_, _) => totals.made += 1,
@@ -317,7 +317,22 @@ impl Chronicle {
                     self.seats.remove(&node.shard());
                 }
             }
-            _ => {}
+            Action::AddFinalizer
+            | Action::Snapshot(_)
+            | Action::Invalidate(_)
+            | Action::Meet { .. }
+            | Action::Forget(_)
+            | Action::AssignSlots { .. }
+            | Action::Replicate { .. }
+            | Action::Takeover(_)
+            | Action::ForceFailover(_)
+            | Action::BumpEpoch(_)
+            | Action::CompleteJoin(_)
+            | Action::Leave(_)
+            | Action::Reset(_)
+            | Action::Activate(_)
+            | Action::DeleteAllNodes
+            | Action::ReleaseCluster => {}
         }
     }
 

@@ -11,6 +11,7 @@
 mod artifacts;
 #[path = "../certificates/lib.rs"]
 mod certificates;
+mod events;
 mod monitoring;
 mod mutants;
 mod tidy;

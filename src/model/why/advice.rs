@@ -59,6 +59,7 @@ impl Why {
 
     /// What a person can do about it, where that is not plain from its sentence.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "one line a reason")]
     pub fn remedy(&self) -> Option<&'static str> {
         let remedy = match self {
             Self::Paused => "remove annotation valkey.gomomento.com/paused to go on",
@@ -142,6 +143,7 @@ impl Why {
 
     /// The node that it is about, if it is about one.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "one line a reason")]
     pub fn node(&self) -> Option<&NodeName> {
         match self {
             Self::PodForeign(node)
