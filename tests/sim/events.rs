@@ -28,7 +28,7 @@ impl Events {
     pub(crate) fn request(&mut self, call: &Call) -> Result<Answer, String> {
         let body: Value = serde_json::from_slice(&call.body).map_err(|error| error.to_string())?;
         let path = call.target.split('?').next().unwrap_or_default().to_owned();
-        if digest(call) % REFUSED == 0 {
+        if digest(call).is_multiple_of(REFUSED) {
             return Ok(answer(500, &json!({"kind": "Status", "code": 500})));
         }
         match call.method {
@@ -120,4 +120,91 @@ fn digest(call: &Call) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Act, Edit, Part, Plan, Shape};
+    use crate::run::{Options, run};
+
+    fn told(acts: &[(Millis, Edit)], healed: Millis) -> Vec<Value> {
+        let plan = Plan {
+            seed: 1,
+            hosts: 3,
+            neighbour: false,
+            shape: Shape {
+                shards: 1,
+                replicas: 1,
+            },
+            acts: acts
+                .iter()
+                .map(|(at, edit)| (*at, Act::Edit(*edit)))
+                .collect(),
+            healed,
+        };
+        let options = Options {
+            story: true,
+            ..Options::default()
+        };
+        let outcome = run(&plan, &options);
+        if let Some(violation) = outcome.violation {
+            panic!("{}\n{violation}", outcome.story.join("\n"));
+        }
+        outcome.told
+    }
+
+    fn of<'a>(told: &'a [Value], kind: &str, reason: &str) -> Vec<&'a Value> {
+        let is = |event: &&Value| event["regarding"]["kind"] == kind && event["reason"] == reason;
+        told.iter().filter(is).collect()
+    }
+
+    /// Ten seconds, twenty and forty after the first.
+    #[test]
+    fn a_stuck_cluster_is_one_event_that_grows() {
+        let acts = [(0, Edit::Withdraw(Part::Image)), (10, Edit::Apply)];
+        let told = told(&acts, 100_000);
+        for kind in ["ValkeyCluster", "ValkeyConfig"] {
+            let menu = of(&told, kind, "Menu");
+            assert_eq!(menu.len(), 1, "{told:#?}");
+            let count = menu[0]["series"]["count"].as_i64().unwrap_or(1);
+            assert!((3..=5).contains(&count), "{menu:#?}");
+        }
+        assert_eq!(
+            of(&told, "ValkeyCluster", "ClusterFormed").len(),
+            1,
+            "{told:#?}"
+        );
+    }
+
+    #[test]
+    fn a_pause_and_a_scaling_are_told_with_their_ends() {
+        let wider = Shape {
+            shards: 2,
+            replicas: 1,
+        };
+        let acts = [
+            (0, Edit::Apply),
+            (30_000, Edit::Pause),
+            (31_000, Edit::Reshape(wider)),
+            (60_000, Edit::Resume),
+        ];
+        let told = told(&acts, 120_000);
+        assert_eq!(of(&told, "ValkeyCluster", "Paused").len(), 1, "{told:#?}");
+        assert_eq!(of(&told, "ValkeyCluster", "Resumed").len(), 1, "{told:#?}");
+        let scaled = of(&told, "ValkeyCluster", "ScalingCompleted");
+        let totals = |event: &&Value| {
+            event["note"]
+                .as_str()
+                .is_some_and(|note| note.contains("8192 slots moved"))
+        };
+        assert!(scaled.iter().any(totals), "{told:#?}");
+        let time = |event: &Value| event["eventTime"].as_str().unwrap_or_default().to_owned();
+        let [from, to] =
+            ["Paused", "Resumed"].map(|reason| time(of(&told, "ValkeyCluster", reason)[0]));
+        let meanwhile = told
+            .iter()
+            .filter(|event| event["action"] != "Wait" && time(event) > from && time(event) < to);
+        assert_eq!(meanwhile.count(), 0, "{told:#?}");
+    }
 }
