@@ -1,6 +1,7 @@
 //! Carries out what was decided, one write at a time.
 //! Never decides and never reads: what it needs beyond the action is in the World.
 
+pub mod event;
 mod kubernetes;
 pub mod upkeep;
 mod valkey;

@@ -2,10 +2,12 @@
 //! Never takes a decision and never makes an object of its own.
 
 mod acl;
+mod chronicle;
 mod cluster;
 mod node;
 mod pace;
 mod pass;
+mod telling;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -18,13 +20,17 @@ use futures::FutureExt as _;
 use kube::Client;
 use kube::runtime::controller::{Action, Config};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info, warn};
 
+use crate::act::event;
 use crate::act::{Chance, Writer};
 use crate::controller::pace::Rhythm;
+use crate::controller::telling::Telling;
+use crate::metrics::{Metrics, Outcome};
 use crate::model::chain;
 use crate::model::desired::PodPolicy;
+use crate::observe::definitions::{self, Compared};
 use crate::observe::{Reader, stores};
 use crate::settings::Settings;
 use crate::valkey::client::Connector;
@@ -43,6 +49,8 @@ pub struct Ground {
     pub clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     /// Passwords, node names and pauses come from here.
     pub chance: Chance,
+    /// The numbers of what is done.
+    pub metrics: Metrics,
 }
 
 /// Fills the stores, then runs the four controllers until the operator is told to stop.
@@ -58,7 +66,16 @@ pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool
         connector,
         clock,
         chance,
+        metrics,
     } = ground;
+    metrics.now_ready();
+    let counted = metrics.clone();
+    let (teller, scribe) = event::scribe(
+        client.clone(),
+        clock.clone(),
+        Arc::new(move |outcome: event::Outcome| counted.event(outcome.into())),
+    );
+    let telling = Telling::new(teller, metrics, stores.clone());
     let reader = Reader::new(
         client.clone(),
         stores,
@@ -70,20 +87,61 @@ pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool
         fixed_user: settings.fixed_user,
     };
     let writer = Writer::new(client, connector, policy, chance);
-    tokio::join!(
-        cluster::run(
-            Context::new(reader.clone(), writer.clone()),
-            changes.clusters,
-            stop.clone()
-        ),
-        node::run(
-            Context::new(reader.clone(), writer.clone()),
-            changes.nodes,
-            stop.clone()
-        ),
-        acl::run(reader.clone(), writer.clone(), stop.clone()),
-        tls::run(reader, writer, stop),
+    let context = |name| (name, reader.clone(), writer.clone(), telling.clone());
+    let (clusters, nodes) = (
+        Context::new(context("cluster")),
+        Context::new(context("node")),
     );
+    let (acls, certificates) = (Pass::new(context("acl")), Pass::new(context("tls")));
+    drop(telling);
+    let scribe = tokio::spawn(scribe.run());
+    tokio::join!(
+        cluster::run(clusters, changes.clusters, stop.clone()),
+        node::run(nodes, changes.nodes, stop.clone()),
+        acl::run(acls, stop.clone()),
+        tls::run(certificates, stop),
+    );
+    // With the controllers every teller is gone.
+    match timeout(LAST_WORDS, scribe).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => error!(error = chain::of(&error), "the scribe of Events panicked"),
+        Err(_) => warn!("the last Events are left unwritten"),
+    }
+}
+
+/// How long a stop waits for Events that are not written yet.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Says which of the five kinds are served in an older definition than this release's: what it lacks
+/// is refused or dropped by the API server.
+pub async fn compare_definitions(client: Client, metrics: Metrics) {
+    for Compared { kind, lacks } in definitions::compare(&client).await {
+        let outdated = match lacks {
+            Ok(Some(lacks)) if lacks.is_empty() => false,
+            Ok(Some(lacks)) => {
+                let lacks = lacks.into_iter().collect::<Vec<_>>().join(", ");
+                warn!(
+                    kind,
+                    lacks,
+                    "the served CRD is older than the operator: apply this release's crds.json"
+                );
+                true
+            }
+            Ok(None) => {
+                warn!(
+                    kind,
+                    "the CRD is not served: apply this release's crds.json"
+                );
+                true
+            }
+            Err(error) => {
+                let error = chain::of(&error);
+                warn!(kind, error, "the served CRD could not be compared");
+                continue;
+            }
+        };
+        metrics.definition(&kind, outdated);
+    }
 }
 
 /// After which a request to the API server counts as unanswered: a client without such a limit lets
@@ -92,9 +150,34 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What every tick is given.
 struct Context<K> {
+    /// The controller's name, as numbers have it.
+    name: &'static str,
     reader: Reader,
     writer: Writer,
+    telling: Arc<Telling>,
     rhythms: Mutex<BTreeMap<K, Rhythm>>,
+}
+
+/// A controller's name and what it works with.
+type Tools = (&'static str, Reader, Writer, Arc<Telling>);
+
+/// What every pass is given.
+struct Pass {
+    name: &'static str,
+    reader: Reader,
+    writer: Writer,
+    telling: Arc<Telling>,
+}
+
+impl Pass {
+    fn new((name, reader, writer, telling): Tools) -> Self {
+        Self {
+            name,
+            reader,
+            writer,
+            telling,
+        }
+    }
 }
 
 /// Why a tick failed.
@@ -108,10 +191,12 @@ enum Error {
 
 impl<K: Ord + Clone> Context<K> {
     /// A context without memory of any tick.
-    fn new(reader: Reader, writer: Writer) -> Self {
+    fn new((name, reader, writer, telling): Tools) -> Self {
         Self {
+            name,
             reader,
             writer,
+            telling,
             rhythms: Mutex::new(BTreeMap::new()),
         }
     }
@@ -142,8 +227,16 @@ impl<K: Ord + Clone> Context<K> {
         if !pause.is_zero() && !deleting {
             return Action::requeue(pause);
         }
+        let begun = Instant::now();
         // On the heap: the runtime moves the future that holds it.
-        match AssertUnwindSafe(Box::pin(tick)).catch_unwind().await {
+        let ended = AssertUnwindSafe(Box::pin(tick)).catch_unwind().await;
+        let outcome = match &ended {
+            Ok(Ok(_)) => Outcome::Success,
+            Ok(Err(_)) => Outcome::Error,
+            Err(_) => Outcome::Panic,
+        };
+        self.telling.reconciled(self.name, outcome, begun.elapsed());
+        match ended {
             Ok(Ok(delay)) => Action::requeue(delay),
             Ok(Err(failure)) => {
                 let delay = self.rhythm(key, |rhythm| rhythm.failed(&failure, Instant::now()));

@@ -22,5 +22,7 @@ pub mod act;
 
 pub mod controller;
 
+pub mod metrics;
+pub mod serve;
 pub mod settings;
 pub mod telemetry;

@@ -1,20 +1,26 @@
 //! The operator process: settings, logs, one client, four controllers, a graceful stop.
 //! Never decides anything about a cluster.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kube::client::ClientBuilder;
+use http::{Request, Response};
+use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
 use operator::controller::{self, Ground};
+use operator::metrics::Metrics;
 use operator::model::chain;
+use operator::serve;
 use operator::settings::Settings;
 use operator::telemetry;
 use operator::valkey::client::Connector;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tower::timeout::TimeoutLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 use tracing::{error, info};
 
 /// The port that the contract forces on every node.
@@ -59,7 +65,18 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
         .install_default()
         .map_err(|_| "a crypto provider is installed already")?;
     let stop = stop_on_signal()?;
-    let client = client().await?;
+    let metrics = Metrics::default();
+    let client = client(&metrics).await?;
+    if let Some(address) = settings.serve_address {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| ListenError { address, source })?;
+        tokio::spawn(serve::run(listener, metrics.clone()));
+    }
+    tokio::spawn(controller::compare_definitions(
+        client.clone(),
+        metrics.clone(),
+    ));
     let clock = || {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -71,20 +88,40 @@ async fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
         connector: Connector::new(VALKEY_PORT),
         clock: Arc::new(clock),
         chance: Arc::new(|_| rand::random()),
+        metrics,
     };
     controller::run(ground, &settings, stop).await;
     info!("stopped");
     Ok(())
 }
 
-/// A client that notices a server which is gone without a word.
-async fn client() -> Result<Client, Box<dyn std::error::Error>> {
+/// Another process has the port, or the machine has no such address.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on {address}")]
+struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// A client that notices a server which is gone without a word, and counts what it asks.
+async fn client(metrics: &Metrics) -> Result<Client, Box<dyn std::error::Error>> {
     let mut config = Config::infer().await?;
     config.connect_timeout = Some(controller::REQUEST_TIMEOUT);
     config.read_timeout = Some(WATCH_SILENCE_MAX);
     let builder = ClientBuilder::try_from(config)?;
     let deadline = TimeoutLayer::new(controller::REQUEST_TIMEOUT);
-    Ok(builder.with_layer(&deadline).build())
+    let counted = metrics.clone();
+    let requests = MapRequestLayer::new(move |request: Request<Body>| {
+        counted.requested(request.method().as_str());
+        request
+    });
+    let counted = metrics.clone();
+    let responses = MapResponseLayer::new(move |response: Response<_>| {
+        counted.answered(response.status().as_u16());
+        response
+    });
+    let counting = builder.with_layer(&requests).with_layer(&responses);
+    Ok(counting.with_layer(&deadline).build())
 }
 
 /// A flag that SIGTERM and SIGINT raise: ticks under way end, no new one starts.

@@ -1,6 +1,7 @@
 //! Reads the world: Kubernetes first, then every running pod with the cluster's own credentials.
 //! Never writes, never decides; a pod that does not answer is kept with the reason.
 
+pub mod definitions;
 pub mod kubernetes;
 pub mod lean;
 pub mod stores;

@@ -30,6 +30,12 @@ pub fn desired(world: &World) -> Desired {
     }
 }
 
+/// The config of a cluster's chain that names what an error is about, if one does: there it is mended.
+#[must_use]
+pub fn blamed<'a>(world: &'a World, error: &MenuError) -> Option<&'a str> {
+    chain::blamed(&world.menu.configs, &world.cluster.spec.config_ref, error)
+}
+
 /// What the TLS Secret is worth, in a cluster that has one.
 fn tls(world: &World) -> Option<Result<TlsOffer, TlsError>> {
     let name = &world.cluster.spec.tls.as_ref()?.secret_ref;

@@ -1,6 +1,8 @@
 //! Turns the environment into settings, once, at the start.
 //! Never read again, and no other module names an environment variable.
 
+use std::net::SocketAddr;
+
 use crate::api::cluster::ZoneSpread;
 
 /// What a platform team sets for the whole operator.
@@ -11,6 +13,9 @@ pub struct Settings {
     /// `VALKEY_FIXED_USER`: Valkey pods run as user and group 999; `false` leaves both to the
     /// platform, as OpenShift wants it.
     pub fixed_user: bool,
+    /// `SERVE_ADDRESS`: where `/healthz`, `/readyz` and `/metrics` are served, such as `0.0.0.0:8080`;
+    /// nowhere where it is unset.
+    pub serve_address: Option<SocketAddr>,
     /// `RUST_LOG`: the log filter, by default `info`.
     pub log: String,
 }
@@ -41,10 +46,24 @@ impl Settings {
             Some("false") => false,
             Some(value) => return Err(refuse("VALKEY_FIXED_USER", value, "true, false")),
         };
+        let serve_address = match lookup("SERVE_ADDRESS") {
+            None => None,
+            Some(value) => match value.parse() {
+                Ok(address) => Some(address),
+                Err(_) => {
+                    return Err(refuse(
+                        "SERVE_ADDRESS",
+                        &value,
+                        "an IP address and a port, such as 0.0.0.0:8080 or [::]:8080",
+                    ));
+                }
+            },
+        };
         let log = lookup("RUST_LOG").unwrap_or_else(|| "info".to_owned());
         Ok(Self {
             default_zone_spread,
             fixed_user,
+            serve_address,
             log,
         })
     }
@@ -80,6 +99,7 @@ mod tests {
         let shipped = Settings {
             default_zone_spread: ZoneSpread::BestEffort,
             fixed_user: true,
+            serve_address: None,
             log: "info".to_owned(),
         };
         assert_eq!(read(&[]), Ok(shipped.clone()));
@@ -96,12 +116,15 @@ mod tests {
             Err("DEFAULT_ZONE_SPREAD is \"Required\", must be one of: bestEffort, required".into())
         );
         assert!(read(&[("VALKEY_FIXED_USER", "yes")]).is_err());
+        assert!(read(&[("SERVE_ADDRESS", ":8080")]).is_err());
         let set = [
             ("DEFAULT_ZONE_SPREAD", "required"),
             ("VALKEY_FIXED_USER", "false"),
+            ("SERVE_ADDRESS", "[::]:8080"),
         ];
         let settings = read(&set).unwrap();
         assert_eq!(settings.default_zone_spread, ZoneSpread::Required);
         assert!(!settings.fixed_user);
+        assert_eq!(settings.serve_address.unwrap().port(), 8080);
     }
 }

@@ -4,22 +4,21 @@
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::act::Writer;
-use crate::controller::pass;
-use crate::observe::Reader;
+use crate::controller::{Pass, pass};
 
 /// Ticks until it is told to stop.
-pub(super) async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
-    pass::run(stop, || tick(&reader, &writer)).await;
+pub(super) async fn run(pass: Pass, stop: watch::Receiver<bool>) {
+    pass::run(stop, || tick(&pass)).await;
 }
 
-async fn tick(reader: &Reader, writer: &Writer) {
-    let clusters = pass::clusters(reader, |_| true);
+async fn tick(pass: &Pass) {
+    let clusters = pass::clusters(&pass.reader, |_| true);
     info!(clusters = clusters.len(), "ACL reconcile tick");
-    pass::each(reader, &clusters, "ACL LOAD", async |cluster, world| {
-        let failed = writer.reload_acls(&world).await;
+    pass::each(pass, &clusters, "ACL LOAD", async |cluster, world| {
+        let failed = pass.writer.reload_acls(&world).await;
         let refusal = failed.iter().find_map(|(_, error)| error.refusal());
-        reader.note_acl(&cluster, refusal.map(str::to_owned));
+        pass.telling.acl(&world, refusal);
+        pass.reader.note_acl(&cluster, refusal.map(str::to_owned));
         failed
     })
     .await;

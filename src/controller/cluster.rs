@@ -53,10 +53,12 @@ pub(super) async fn run(
             if let Err(ControllerError::ObjectNotFound(gone)) = result
                 && let Some(namespace) = gone.namespace
             {
-                context.forget(&ClusterRef {
+                let gone = ClusterRef {
                     namespace,
                     name: gone.name,
-                });
+                };
+                context.forget(&gone);
+                context.telling.forget(&gone);
             }
             std::future::ready(())
         })
@@ -74,7 +76,12 @@ async fn reconcile(
     let deleting = cluster.metadata.deletion_timestamp.is_some();
     let (cluster_name, namespace) = (&key.name, &key.namespace);
     debug!(cluster_name, namespace, "tick begins");
-    let next = context.guarded(&key, deleting, tick(&context, &key)).await;
+    let told = async {
+        let ended = tick(&context, &key).await;
+        context.telling.ended(&cluster, &key, ended.as_ref().err());
+        ended
+    };
+    let next = context.guarded(&key, deleting, told).await;
     debug!(cluster_name, namespace, ?next, "tick ends");
     Ok(next)
 }
@@ -133,7 +140,13 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
         .perform(&world, &thought.desired, &thought.decision)
         .await
         .map_err(Error::Act)?;
-    Ok(conclude(context, &world, &thought.decision, made.as_ref()))
+    let Thought {
+        desired, decision, ..
+    } = &thought;
+    context
+        .telling
+        .concluded(&world, desired, decision, made.as_ref());
+    Ok(conclude(context, &world, decision, made.as_ref()))
 }
 
 /// Whether what was thought on a look at the stores holds on consistent reads of what it touches.

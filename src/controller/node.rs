@@ -115,11 +115,13 @@ async fn tick(
         Verdict::Take(action, why) => {
             perform(context, home.as_ref(), key, &node, &action).await?;
             say(key, cluster, &action, &why.to_string());
+            context.telling.stepped(&key.0, &node, &action, &why);
             Ok(context.rhythm(key, super::pace::Rhythm::stepped))
         }
         Verdict::Hold(why) => {
-            let (namespace, node) = key;
             if context.rhythm(key, |rhythm| rhythm.worth_saying(&why, Instant::now())) {
+                context.telling.node_waits(&key.0, &node, &why);
+                let (namespace, node) = key;
                 warn!(cluster_name = cluster.name, namespace, %node, because = %why, "waiting");
             }
             Ok(context.rhythm(key, |rhythm| rhythm.waited(&why, Instant::now())))

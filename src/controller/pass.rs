@@ -8,11 +8,13 @@ use futures::StreamExt as _;
 use futures::stream;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::act::Error;
 use crate::api::cluster::ValkeyCluster;
-use crate::controller::stopped;
+use crate::controller::{Pass, stopped};
+use crate::metrics::Outcome;
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
 use crate::model::world::World;
@@ -51,18 +53,25 @@ pub(super) fn clusters(reader: &Reader, meant: impl Fn(&ValkeyCluster) -> bool) 
 /// Serves each of them by its world, as the stores have it. What fails is said as `what`, and left to
 /// the next pass.
 pub(super) async fn each<F: Future<Output = Vec<(NodeName, Error)>>>(
-    reader: &Reader,
+    pass: &Pass,
     clusters: &[ClusterRef],
     what: &str,
     serve: impl Fn(ClusterRef, World) -> F,
 ) {
     let serve = &serve;
+    let reader = &pass.reader;
     let served = clusters.iter().map(|cluster| async move {
         let (cluster_name, namespace) = (&cluster.name, &cluster.namespace);
+        let begun = Instant::now();
+        let ended = |outcome| {
+            let telling = &pass.telling;
+            telling.reconciled(pass.name, outcome, begun.elapsed());
+        };
         let failed = match reader.kubernetes_world(cluster, Source::Stores).await {
             Ok(Some(world)) => serve(cluster.clone(), world).await,
             Ok(None) => return,
             Err(error) => {
+                ended(Outcome::Error);
                 let error = chain::of(&error);
                 warn!(
                     cluster_name,
@@ -71,6 +80,11 @@ pub(super) async fn each<F: Future<Output = Vec<(NodeName, Error)>>>(
                 return;
             }
         };
+        ended(if failed.is_empty() {
+            Outcome::Success
+        } else {
+            Outcome::Error
+        });
         for (node, error) in failed {
             let error = chain::of(&error);
             warn!(cluster_name, namespace, %node, error, "{what} failed, will retry next tick");

@@ -4,20 +4,18 @@
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::act::Writer;
-use crate::controller::pass;
-use crate::observe::Reader;
+use crate::controller::{Pass, pass};
 
 /// Ticks until it is told to stop.
-pub(super) async fn run(reader: Reader, writer: Writer, stop: watch::Receiver<bool>) {
-    pass::run(stop, || tick(&reader, &writer)).await;
+pub(super) async fn run(pass: Pass, stop: watch::Receiver<bool>) {
+    pass::run(stop, || tick(&pass)).await;
 }
 
-async fn tick(reader: &Reader, writer: &Writer) {
-    let clusters = pass::clusters(reader, |cluster| cluster.spec.tls.is_some());
+async fn tick(pass: &Pass) {
+    let clusters = pass::clusters(&pass.reader, |cluster| cluster.spec.tls.is_some());
     info!(clusters = clusters.len(), "TLS reconcile tick");
-    pass::each(reader, &clusters, "certificate reload", async |_, world| {
-        writer.reload_certificates(&world).await
+    pass::each(pass, &clusters, "certificate reload", async |_, world| {
+        pass.writer.reload_certificates(&world).await
     })
     .await;
 }

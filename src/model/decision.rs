@@ -42,8 +42,9 @@ pub struct Nudge {
     pub to: NodeName,
 }
 
-/// All that can be done to a cluster, each a single step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// All that can be done to a cluster, each a single step. The variants' names are public: Events and
+/// metrics have them.
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 pub enum Action {
     /// Put the cleanup finalizer on the cluster.
     AddFinalizer,
@@ -120,8 +121,8 @@ pub struct Batch {
     pub slots: SlotSet,
 }
 
-/// All that the node controller can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// All that the node controller can do. The variants' names are public, as those of [`Action`].
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 pub enum NodeAction {
     /// Make the node's ConfigMap.
     CreateConfigMap,

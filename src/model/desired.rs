@@ -35,6 +35,8 @@ pub struct TlsOffer {
     pub flaw: Option<TlsFlaw>,
     /// A date that has passed or not come, which keeps nobody from using it.
     pub lapse: Option<Lapse>,
+    /// When the certificate ends, in seconds since the Unix epoch.
+    pub expires: i64,
 }
 
 /// How many of what.

@@ -1,14 +1,17 @@
 //! The closed list of reasons, one sentence each, for logs and for people.
 //! Never decides anything.
 
+mod advice;
+
 use std::fmt;
 
 use crate::model::desired::MenuError;
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
 use crate::model::tls::{Lapse, TlsError, TlsFlaw};
 
-/// Why something is done or waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why something is done or waited for. The variants' names are public: Events and metrics have them
+/// as their reason, and docs/monitoring.md lists them.
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 pub enum Why {
     /// The cluster is being deleted.
     Deleting,

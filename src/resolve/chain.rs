@@ -80,6 +80,44 @@ fn walk<'a>(
     Ok(chain)
 }
 
+/// The config that names what an error is about.
+pub(super) fn blamed<'a>(
+    configs: &'a BTreeMap<String, ValkeyConfigSpec>,
+    selected: &'a str,
+    error: &MenuError,
+) -> Option<&'a str> {
+    let next =
+        |(_, config): &(&str, &'a ValkeyConfigSpec)| found(configs, config.base_ref.as_deref()?);
+    let chain = std::iter::successors(found(configs, selected), next).take(DEPTH_MAX);
+    let names = |spec: &ValkeyConfigSpec| match error {
+        MenuError::ConfigNotFound(name) => spec.base_ref.as_ref() == Some(name),
+        MenuError::ImageNotFound(name) => spec.image_ref.as_ref() == Some(name),
+        MenuError::RoleNotFound { username, .. } => {
+            let mut bindings = spec.acl.iter().flatten();
+            bindings.any(|binding| binding.username == *username)
+        }
+        MenuError::NoImage(_) | MenuError::TooDeep | MenuError::DuplicateUser(_) => false,
+    };
+    let mut chain = chain;
+    match error {
+        MenuError::NoImage(name) => chain.find(|(config, _)| config == name),
+        MenuError::TooDeep => chain.next(),
+        MenuError::ConfigNotFound(_)
+        | MenuError::ImageNotFound(_)
+        | MenuError::RoleNotFound { .. }
+        | MenuError::DuplicateUser(_) => chain.find(|(_, spec)| names(spec)),
+    }
+    .map(|(name, _)| name)
+}
+
+fn found<'a>(
+    configs: &'a BTreeMap<String, ValkeyConfigSpec>,
+    name: &str,
+) -> Option<(&'a str, &'a ValkeyConfigSpec)> {
+    let (name, spec) = configs.get_key_value(name)?;
+    Some((name, spec))
+}
+
 /// The field of the first config that sets it.
 fn first<T>(
     chain: &[(&str, &ValkeyConfigSpec)],

@@ -75,6 +75,7 @@ pub(super) fn offer(
     Ok(TlsOffer {
         secret: secret_name(),
         lapse: lapse(&certificate, now),
+        expires: certificate.validity().not_after.timestamp(),
         files,
         flaw,
     })

@@ -2,6 +2,9 @@
 //! Never grants the operator anything beyond its manifest.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,6 +38,7 @@ fn a_whole_life_needs_the_released_role_and_no_more() {
     let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
     operator::deploy(&stage.testbed, binary).expect("deployed");
     live(&stage);
+    tells(&stage);
     stops_gracefully(&stage);
     passes_away(&stage);
     let asked = stage.audit(ACCOUNT);
@@ -145,6 +149,137 @@ fn live(stage: &Stage) {
             Ok(())
         }
     });
+}
+
+/// A bootstrap, a roll with its receipts and a wait for a person, as Events and in numbers; no password in either.
+fn tells(stage: &Stage) {
+    let orphan = json!({
+        "apiVersion": "valkey.gomomento.com/v1alpha1", "kind": "ValkeyConfig",
+        "metadata": {"name": "orphan"}, "spec": {"imageRef": "nowhere"},
+    });
+    stage.apply(&orphan.to_string());
+    stage.apply_cluster_with("stuck", Shape::SMALL, &json!({"configRef": "orphan"}));
+    let hz = "{\"spec\":{\"valkey\":{\"hz\":\"11\"}}}";
+    stage.kubectl([
+        "patch",
+        "valkeyconfig",
+        "standard",
+        "--type=merge",
+        "--patch",
+        hz,
+    ]);
+    until("the receipt of the roll", LIMIT, || {
+        let told = events(stage, "life")?;
+        let of = |reason: &str| {
+            told.iter()
+                .filter(|event| event["reason"] == reason)
+                .count()
+        };
+        // One coordinated failover a shard.
+        if of("RollCompleted") == 1 && of("HandedOver") >= 3 && of("ClusterFormed") == 1 {
+            Ok(())
+        } else {
+            Err(format!("{told:#?}"))
+        }
+    });
+    let told = events(stage, "life").expect("listed");
+    for event in told.iter().filter(|event| event["reason"] == "HandedOver") {
+        let note = event["message"].as_str().unwrap_or_default();
+        say(note);
+        assert!(note.contains("at an equal offset"), "{event}");
+    }
+    for reason in ["ClusterFormed", "RollCompleted"] {
+        let receipt = told
+            .iter()
+            .find(|event| event["reason"] == reason)
+            .expect("told");
+        say(&format!("{reason} {}", receipt["message"]));
+    }
+    assert!(
+        told.iter().any(|event| event["action"] == "CreateNode"),
+        "{told:#?}"
+    );
+    let menu = until("one Event that grows", LIMIT, || {
+        let told = events(stage, "stuck")?;
+        let menu: Vec<&Value> = told
+            .iter()
+            .filter(|event| event["reason"] == "Menu")
+            .collect();
+        match menu.as_slice() {
+            [one] if one["series"]["count"].as_i64() >= Some(2) => Ok((*one).clone()),
+            others => Err(format!("{others:#?}")),
+        }
+    });
+    let note = menu["message"].as_str().unwrap_or_default();
+    assert!(
+        note.starts_with("ValkeyImage \"nowhere\" not found"),
+        "{menu}"
+    );
+    let of_the_config = events(stage, "default").expect("listed");
+    let blamed =
+        |event: &&Value| event["involvedObject"]["name"] == "orphan" && event["message"] == note;
+    assert_eq!(
+        of_the_config.iter().filter(blamed).count(),
+        1,
+        "{of_the_config:#?}"
+    );
+    numbers(stage, &[told, of_the_config].concat());
+}
+
+fn events(stage: &Stage, namespace: &str) -> Result<Vec<Value>, String> {
+    let mut told = stage.list("Event", namespace)?;
+    told.retain(|event| event["reportingComponent"] == "valkey-operator");
+    Ok(told)
+}
+
+/// The promised series are there, of both clusters, and neither they nor Events tell a password.
+fn numbers(stage: &Stage, told: &[Value]) {
+    let pods = stage.list("Pod", "valkey-operator").expect("listed");
+    let address = pods[0]["status"]["podIP"].as_str().expect("an address");
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));
+    let page = get(address, "/metrics");
+    for series in [
+        "valkey_cluster_healthy{namespace=\"life\",cluster=\"c\"} 1",
+        "valkey_cluster_slots_covered{namespace=\"life\",cluster=\"c\"} 16384",
+        "valkey_cluster_waiting{namespace=\"stuck\",cluster=\"c\",reason=\"Menu\"} 1",
+        "valkey_operator_clusters{state=\"Active\"} 1",
+        "valkey_operator_crd_outdated{kind=\"ValkeyCluster\"} 0",
+        "valkey_operator_handover_seconds_count{cause=\"planned\"} 3",
+    ] {
+        assert!(
+            page.lines().any(|line| line.starts_with(series)),
+            "{series}: {page}"
+        );
+    }
+    for key in ["operator-password", "repl-password"] {
+        let template = format!("--output=go-template={{{{index .data \"{key}\" | base64decode}}}}");
+        let password = stage.kubectl([
+            "get",
+            "secret",
+            "c-operator-auth",
+            "--namespace=life",
+            &template,
+        ]);
+        assert_eq!(password.len(), 128);
+        assert!(!page.contains(&password), "a metric tells {key}");
+        assert!(
+            !json!(told).to_string().contains(&password),
+            "an Event tells {key}"
+        );
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect((address, 8080)).expect("the operator listens");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("asked");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("answered");
+    page
 }
 
 /// The deletion of a cluster, and of a namespace with one in it.

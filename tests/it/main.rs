@@ -11,6 +11,8 @@
 mod artifacts;
 #[path = "../certificates/lib.rs"]
 mod certificates;
+mod events;
+mod monitoring;
 mod mutants;
 mod sentences;
 mod tidy;

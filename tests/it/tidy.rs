@@ -20,13 +20,23 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "controller",
         &[
-            "api", "model", "resolve", "decide", "observe", "act", "settings", "valkey",
+            "api", "model", "resolve", "decide", "observe", "act", "metrics", "settings", "valkey",
         ],
     ),
+    ("metrics", &["api", "model"]),
+    ("serve", &["metrics"]),
     ("lib", &[]),
     (
         "main",
-        &["controller", "settings", "telemetry", "model", "valkey"],
+        &[
+            "controller",
+            "metrics",
+            "model",
+            "serve",
+            "settings",
+            "telemetry",
+            "valkey",
+        ],
     ),
 ];
 

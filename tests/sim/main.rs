@@ -30,6 +30,7 @@ mod checker;
 mod coverage;
 mod crash;
 mod end;
+mod events;
 mod forms;
 mod hands;
 mod herd;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use operator::act::CHANCE_BYTES;
 use operator::api::cluster::ZoneSpread;
 use operator::controller::{self, Ground};
+use operator::metrics::Metrics;
 use operator::model::name::ClusterRef;
 use operator::settings::Settings;
 use operator::valkey::client::Connector;
@@ -69,10 +70,12 @@ impl Operators {
             connector: Connector::simulated(6379, self.pipes.dial(number, &switch)),
             clock: self.clock(),
             chance: chance(self.seed, number),
+            metrics: Metrics::default(),
         };
         let settings = Settings {
             default_zone_spread: ZoneSpread::BestEffort,
             fixed_user: true,
+            serve_address: None,
             log: "debug".to_owned(),
         };
         let run = async move { controller::run(ground, &settings, stopping).await };

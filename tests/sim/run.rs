@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -90,6 +91,8 @@ pub(crate) struct Outcome {
     pub(crate) seen: BTreeSet<String>,
     /// Two runs with the same are the same.
     pub(crate) fingerprint: u64,
+    /// The Events that operators told.
+    pub(crate) told: Vec<Value>,
 }
 
 /// Runs a plan in this thread.
@@ -486,6 +489,7 @@ impl Play {
             end: end::state(&truth),
             seen: log.take_seen(),
             fingerprint: world.record.fingerprint,
+            told: world.events.all().cloned().collect(),
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use crate::checker::evidence::{Actor, Outcome, What};
+use crate::events::Events;
 use crate::kube::Kube;
 use crate::kube::api::Answer;
 use crate::kube::client::{self, Fate, Switch};
@@ -43,6 +44,8 @@ pub(crate) struct World {
     pub(crate) pods: Pods,
     pub(crate) record: Record,
     pub(crate) ledger: Ledger,
+    /// What operators told.
+    pub(crate) events: Events,
     /// What replies to operators are instead of what they should be.
     pub(crate) garbled: Option<Garbling>,
     /// How many requests were served in each millisecond. Each takes one, so these were under way at once.
@@ -60,6 +63,7 @@ impl World {
             pods: Pods::default(),
             record,
             ledger: Ledger::default(),
+            events: Events::default(),
             garbled: None,
             served: BTreeMap::new(),
             lines: BTreeMap::new(),
@@ -241,6 +245,12 @@ impl client::World for World {
 
     fn request(&mut self, now: Millis, call: &Call) -> Answer {
         *self.served.entry(now).or_default() += 1;
+        if call.tells() {
+            return self.events.request(call).unwrap_or_else(|wrong| {
+                self.record.break_rule("events", now, wrong);
+                Answer::Nothing { broken_after: None }
+            });
+        }
         let truth = call.writes().then(|| truth::snapshot(self));
         let answer = self.kube.request(now, call);
         self.note_writes(truth.as_ref());

@@ -1514,6 +1514,7 @@ fn offered(flaw: Option<TlsFlaw>) -> TlsOffer {
         },
         flaw,
         lapse: None,
+        expires: 0,
     }
 }
 

@@ -31,9 +31,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether it changes anything.
+    /// Whether it changes anything. Events are words, not acts.
     pub(crate) fn writes(&self) -> bool {
-        self.method != Method::Get
+        self.method != Method::Get && !self.tells()
+    }
+
+    /// Whether it is about an Event.
+    pub(crate) fn tells(&self) -> bool {
+        self.target.starts_with("/apis/events.k8s.io/")
     }
 }
 
