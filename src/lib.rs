@@ -24,3 +24,5 @@ pub mod controller;
 
 pub mod settings;
 pub mod telemetry;
+
+pub mod plugin;

@@ -23,6 +23,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "api", "model", "resolve", "decide", "observe", "act", "settings", "valkey",
         ],
     ),
+    ("plugin", &["api", "model", "observe", "resolve", "decide"]),
+    ("bin", &["plugin"]),
     ("lib", &[]),
     (
         "main",
