@@ -3,8 +3,10 @@
 
 mod connect;
 mod menu;
+pub mod permission;
 pub mod plan;
 mod print;
+mod report;
 pub mod status;
 mod wait;
 
@@ -99,11 +101,39 @@ enum Command {
         /// The cluster; may be left out where the namespace has one
         name: Option<String>,
     },
+    /// Whether a user may run a command, and by which rule
+    CanI {
+        /// The user, as bound
+        user: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Which users may run a command
+    WhoCan {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// All that a bug report needs and no secret, as JSON
+    Report {
+        /// The cluster; may be left out where the namespace has one
+        name: Option<String>,
+    },
     /// Print a script that completes these words
     Completion {
         /// For which shell
         shell: Shell,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// The command, with its subcommand behind a |, such as get or config|set
+    command: String,
+    /// A key, or a channel of a command of channels
+    key: Option<String>,
+    /// The cluster; may be left out where the namespace has one
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
 }
 
 /// Seconds, or a number with `s`, `m` or `h`.
@@ -162,6 +192,17 @@ pub enum Error {
         /// Why not.
         source: crate::model::desired::MenuError,
     },
+    /// Nobody is bound under that name.
+    #[error("no binding names user {user:?}; bound are: {bound}")]
+    NoUser {
+        /// Who was asked for.
+        user: String,
+        /// Who there is.
+        bound: String,
+    },
+    /// The table of commands has no such.
+    #[error(transparent)]
+    Command(permission::UnknownCommand),
 }
 
 fn list(refusals: &[Refusal]) -> String {
@@ -224,6 +265,9 @@ pub async fn run(words: Words) -> Result<Exit, Error> {
         Command::Wait { name, timeout } => desk.wait(name, timeout).await,
         Command::Menu { config, used_by } => desk.menu(config, used_by).await,
         Command::Connect { name } => desk.connect(name).await,
+        Command::CanI { user, asked } => desk.can(Some(user), asked).await,
+        Command::WhoCan { asked } => desk.can(None, asked).await,
+        Command::Report { name } => desk.report(name).await,
         Command::Completion { .. } => Ok(Exit::Done),
     }
 }

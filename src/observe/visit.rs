@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Event as KubeEvent, Node, Pod, Secret};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, ListParams};
 use kube::core::DeserializeGuard;
@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::DuplexStream;
 
 use crate::api::cluster::{ValkeyCluster, ZoneSpread};
+use crate::api::node::ValkeyNode;
 use crate::api::{OWNED_SELECTOR, POD_SELECTOR, PORT};
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
@@ -162,6 +163,14 @@ impl Visitor {
         })
     }
 
+    /// What happened to objects of a namespace lately, as Kubernetes tells it.
+    pub async fn events(&self, namespace: &str) -> Result<Vec<KubeEvent>, Error> {
+        let api: Api<KubeEvent> = Api::namespaced(self.client.clone(), namespace);
+        let list = api.list(&ListParams::default()).await;
+        let list = list.map_err(|source| kubernetes::read_error::<KubeEvent>(namespace, source))?;
+        Ok(list.items)
+    }
+
     fn note_doors(&self, pods: &Store<LeanPod>) {
         let mut doors = lock(&self.doors);
         for pod in pods.state() {
@@ -220,6 +229,18 @@ impl Visit {
     #[must_use]
     pub fn menu(&self) -> Menu {
         kubernetes::menu(&self.reader)
+    }
+
+    /// The nodes of a cluster, as they were listed.
+    #[must_use]
+    pub fn nodes(&self, cluster: &ClusterRef) -> Vec<Arc<ValkeyNode>> {
+        let nodes = &self.reader.stores.nodes;
+        let mut nodes = nodes.state_filter(|node: &ValkeyNode| {
+            node.namespace().as_ref() == Some(&cluster.namespace)
+                && node.spec.cluster_name == cluster.name
+        });
+        nodes.sort_by_key(|node| node.name_any());
+        nodes
     }
 
     /// What could not be listed.
