@@ -36,6 +36,7 @@ mod hands;
 mod kube;
 mod ledger;
 mod log;
+mod onlooker;
 mod operators;
 mod pipes;
 mod plan;
