@@ -11,7 +11,7 @@ pub mod node;
 mod outdated;
 mod stability;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tls;
 mod topology;
 mod update;

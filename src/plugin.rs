@@ -8,6 +8,8 @@ pub mod plan;
 mod print;
 mod report;
 pub mod status;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::io::{self, Write as _};
