@@ -93,7 +93,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table; where it does not fit, each row as a paragraph under its first two cells. A column
+    /// The table; where it does not fit, each row as a paragraph under its first cells. A column
     /// without content is left out.
     pub(super) fn text(&self, width: usize) -> String {
         let filled = |column: &usize| {
@@ -151,7 +151,8 @@ impl Table {
         let mut text = String::new();
         for row in &self.rows {
             let cell = |column: &usize| row.get(*column).filter(|cell| !cell.text.is_empty());
-            let (first, rest) = columns.split_at(columns.len().min(2));
+            let named = if columns.len() > 2 { 2 } else { 1 };
+            let (first, rest) = columns.split_at(columns.len().min(named));
             let first: Vec<String> = first
                 .iter()
                 .filter_map(cell)
@@ -159,8 +160,12 @@ impl Table {
                 .collect();
             writeln_to(&mut text, &first.join(GAP));
             let facts = rest.iter().filter_map(|column| {
+                let fact = &cell(column)?.text;
+                if named == 1 {
+                    return Some(fact.clone());
+                }
                 let head = self.heads.get(*column)?.to_lowercase();
-                Some(format!("{head} {}", cell(column)?.text))
+                Some(format!("{head} {fact}"))
             });
             let facts: Vec<String> = facts.collect();
             text.push_str(&wrapped("    ", &facts.join(", "), width));

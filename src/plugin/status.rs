@@ -310,7 +310,7 @@ impl Shown for Status {
 impl Status {
     fn spec_words(&self) -> String {
         let mut words = format!(
-            "config {}, {} shards with {} replicas each",
+            "config {}, shards {}, replicas per shard {}",
             self.config, self.wanted_shards, self.wanted_replicas
         );
         for (holds, word) in [
