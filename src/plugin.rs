@@ -313,7 +313,7 @@ impl Desk {
     }
 
     fn show(&self, answer: &impl Shown) -> Result<(), Error> {
-        self.print(&self.form(answer)?)
+        put(&self.form(answer)?)
     }
 
     fn form(&self, answer: &impl Shown) -> Result<String, Error> {
@@ -324,14 +324,6 @@ impl Desk {
                 text.push('\n');
                 Ok(text)
             }
-        }
-    }
-
-    /// Whoever reads may have gone, as `head` does: that is no failure.
-    fn print(&self, text: &str) -> Result<(), Error> {
-        match anstream::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => written.map_err(Error::Write),
         }
     }
 
@@ -413,8 +405,8 @@ impl Desk {
         }
         let text = self.form(answer)?;
         match self.output {
-            Output::Text => self.print(&format!("{CLEAR}{text}"))?,
-            Output::Json => self.print(&text)?,
+            Output::Text => put(&format!("{CLEAR}{text}"))?,
+            Output::Json => put(&text)?,
         }
         tokio::time::sleep(REDRAW).await;
         Ok(true)
@@ -425,6 +417,14 @@ impl Desk {
         whole("a plan", &sight)?;
         self.show(&Plan::of(&sight.world))?;
         Ok(Exit::Done)
+    }
+}
+
+/// Writes an answer. Whoever reads may have gone, as `head` does: that is no failure.
+fn put(text: &str) -> Result<(), Error> {
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Error::Write),
     }
 }
 

@@ -125,16 +125,22 @@ impl Visitor {
             let nodes = lister.namespaced("").await?;
             Ok::<_, Error>((nodes, lister.namespaced(POD_SELECTOR).await?))
         };
-        let (nodes_and_pods, clusters, config_maps, services, hosts, configs, images, roles) = tokio::join!(
-            nodes_then_pods,
-            lister.namespaced(""),
-            lister.namespaced(OWNED_SELECTOR),
-            lister.namespaced(OWNED_SELECTOR),
-            lister.everywhere(),
-            lister.everywhere(),
-            lister.everywhere(),
-            lister.everywhere(),
-        );
+        let lists = async {
+            tokio::join!(
+                nodes_then_pods,
+                lister.namespaced(""),
+                lister.namespaced(OWNED_SELECTOR),
+                lister.namespaced(OWNED_SELECTOR),
+                lister.everywhere(),
+                lister.everywhere(),
+                lister.everywhere(),
+                lister.everywhere(),
+            )
+        };
+        // On the heap: nine lists at once are a large future.
+        let lists = Box::pin(lists).await;
+        let (nodes_and_pods, clusters, config_maps, services, hosts, configs, images, roles) =
+            lists;
         let (nodes, pods) = nodes_and_pods?;
         let stores = Stores {
             clusters: clusters?,

@@ -193,11 +193,11 @@ impl Shown for Connect {
                     width,
                 ));
                 // Never wrapped: it is to be copied.
-                text.push_str(&format!("        {command}\n"));
+                text.extend(["        ", &command, "\n"]);
             }
         }
         for Snippet { client, code } in &self.snippets {
-            text.push_str(&format!("\n{}\n  {code}\n", Tone::Head.paint(client)));
+            text.extend(["\n", &Tone::Head.paint(client), "\n  ", code, "\n"]);
         }
         text
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::api::cluster::{ValkeyCluster, ValkeyClusterSpec, ValkeyClusterStatus, ZoneSpread};
 use crate::api::config::ValkeyConfigSpec;
-use crate::model::desired::{MenuError, Resolved, Sourced};
+use crate::model::desired::{MenuError, Resolved, Sourced, User};
 use crate::model::name::{ClusterRef, Uid};
 use crate::model::world::{ClusterFacts, Keeping, Kept, Menu, World};
 use crate::observe::visit::{Refusal, Visit};
@@ -22,11 +22,11 @@ pub(crate) struct MenuAnswer {
     config: String,
     /// From the config to its root.
     chain: Vec<String>,
-    values: Vec<Value>,
+    values: Vec<Entry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Value {
+struct Entry {
     /// A field of a `ValkeyConfig`; of a Valkey directive `valkey.` and its canonical name.
     field: String,
     value: String,
@@ -105,7 +105,7 @@ pub(super) fn chain(menu: &Menu, config: &str) -> Vec<String> {
     chain
 }
 
-fn values(menu: &Menu, chain: &[String], resolved: &Resolved) -> Vec<Value> {
+fn values(menu: &Menu, chain: &[String], resolved: &Resolved) -> Vec<Entry> {
     let Resolved {
         image,
         cpu,
@@ -129,7 +129,7 @@ fn values(menu: &Menu, chain: &[String], resolved: &Resolved) -> Vec<Value> {
     values.extend(
         pull_secrets
             .iter()
-            .map(|secret| Value::new("pullSecrets", secret.clone(), image.config.as_str())),
+            .map(|secret| Entry::new("pullSecrets", secret.clone(), image.config.as_str())),
     );
     let quantities = [("resources.cpu", cpu), ("resources.memory", memory)];
     for (field, quantity) in quantities {
@@ -147,40 +147,41 @@ fn values(menu: &Menu, chain: &[String], resolved: &Resolved) -> Vec<Value> {
             let scheduling = config.scheduling.as_ref();
             scheduling.is_some_and(|scheduling| scheduling.tolerations.is_some())
         });
-        values.push(Value::new("scheduling.tolerations", words.join(" "), from));
+        values.push(Entry::new("scheduling.tolerations", words.join(" "), from));
     }
     if let Some(class) = priority_class {
         let from = from(|config| {
             let scheduling = config.scheduling.as_ref();
             scheduling.is_some_and(|scheduling| scheduling.priority_class_name.is_some())
         });
-        values.push(Value::new(
+        values.push(Entry::new(
             "scheduling.priorityClassName",
             class.clone(),
             from,
         ));
     }
-    for user in users {
+    values.extend(bound(users, from(|config| config.acl.is_some())));
+    let names: BTreeSet<&String> = user_settings.keys().chain(node_settings.keys()).collect();
+    values.extend(names.into_iter().map(|name| setting(name, resolved)));
+    values
+}
+
+/// Each user with the roles it has on which keys.
+fn bound(users: &[User], from: &str) -> Vec<Entry> {
+    let users = users.iter().map(|user| {
         let grants = user.grants.iter().map(|grant| {
             let keys = grant.permission.keys.iter();
             let keys: Vec<&str> = keys.map(|key| key.pattern.as_str()).collect();
             format!("{} on {}", grant.permission.role_ref, keys.join(" "))
         });
         let words = grants.collect::<Vec<_>>().join("; ");
-        let field = format!("acl.{}", user.binding.username);
-        values.push(Value::new(
-            &field,
-            words,
-            from(|config| config.acl.is_some()),
-        ));
-    }
-    let names: BTreeSet<&String> = user_settings.keys().chain(node_settings.keys()).collect();
-    values.extend(names.into_iter().map(|name| setting(name, resolved)));
-    values
+        Entry::new(&format!("acl.{}", user.binding.username), words, from)
+    });
+    users.collect()
 }
 
 /// A directive in force: forced settings win over users', users' over our own defaults.
-fn setting(name: &str, resolved: &Resolved) -> Value {
+fn setting(name: &str, resolved: &Resolved) -> Entry {
     let field = format!("valkey.{name}");
     let in_force = resolved.node_settings.get(name);
     let from = match (resolved.user_settings.get(name), in_force) {
@@ -193,7 +194,7 @@ fn setting(name: &str, resolved: &Resolved) -> Value {
         // What no node is given: the operator sets it in another way.
         None => HIDDEN.to_owned(),
     };
-    Value::new(&field, value, from)
+    Entry::new(&field, value, from)
 }
 
 /// Whether a directive's value may be a password.
@@ -206,11 +207,11 @@ pub(super) fn is_secret(directive: &str) -> bool {
         && directive != "tls-auth-clients"
 }
 
-fn sourced(field: &str, sourced: &Sourced<String>) -> Value {
-    Value::new(field, sourced.value.clone(), sourced.config.as_str())
+fn sourced(field: &str, sourced: &Sourced<String>) -> Entry {
+    Entry::new(field, sourced.value.clone(), sourced.config.as_str())
 }
 
-impl Value {
+impl Entry {
     fn new(field: &str, value: String, from: &str) -> Self {
         Self {
             field: field.to_owned(),
@@ -228,7 +229,7 @@ impl Shown for MenuAnswer {
             said("chain", &self.chain.join(" > "), width)
         );
         let mut table = Table::new(&["FIELD", "VALUE", "FROM"]);
-        for Value { field, value, from } in &self.values {
+        for Entry { field, value, from } in &self.values {
             let tone = if from == OPERATOR {
                 Tone::Plain
             } else {

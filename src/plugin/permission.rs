@@ -149,18 +149,16 @@ fn permits(grant: &Grant, command: &Command<'_>, key: Option<&str>) -> Result<St
             let enough = (may_read || !read) && (may_write || !write);
             enough && matches(granted.pattern.as_bytes(), key.as_bytes())
         });
-        match granted {
-            Some(granted) => rules.push(format!("keys {}", granted.pattern)),
-            None => {
-                let how = match (read, write) {
-                    (true, true) => "reading and writing",
-                    (true, false) => "reading",
-                    (false, true) => "writing",
-                    (false, false) => "any use of",
-                };
-                return Err(format!("no key pattern allows {how} {key:?}"));
-            }
-        }
+        let Some(granted) = granted else {
+            let how = match (read, write) {
+                (true, true) => "reading and writing",
+                (true, false) => "reading",
+                (false, true) => "writing",
+                (false, false) => "any use of",
+            };
+            return Err(format!("no key pattern allows {how} {key:?}"));
+        };
+        rules.push(format!("keys {}", granted.pattern));
     }
     if command.channels != Channels::None {
         let channels = grant.permission.channels.iter().flatten();
@@ -261,11 +259,14 @@ pub(crate) struct Permissions {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     users: Vec<Judgement>,
+    /// It is about one user, who was named.
+    #[serde(skip)]
+    of_one: bool,
 }
 
 impl Shown for Permissions {
     fn text(&self, width: usize) -> String {
-        if let [only] = self.users.as_slice() {
+        if let ([only], true) = (self.users.as_slice(), self.of_one) {
             let (word, tone) = if only.allowed {
                 ("yes", Tone::Good)
             } else {
@@ -338,12 +339,13 @@ impl Desk {
         for one in chosen(&resolved, user.as_deref())? {
             users.push(judge(one, &command, key.as_deref()).map_err(Error::Command)?);
         }
-        let one_asked = user.is_some();
-        let refused = one_asked && users.iter().any(|user| !user.allowed);
+        let of_one = user.is_some();
+        let refused = of_one && users.iter().any(|user| !user.allowed);
         self.show(&Permissions {
             command,
             key,
             users,
+            of_one,
         })?;
         Ok(if refused { Exit::No } else { Exit::Done })
     }

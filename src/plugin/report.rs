@@ -10,7 +10,7 @@ use crate::model::chain as causes;
 use crate::observe::visit::Sight;
 use crate::plugin::menu::{HIDDEN, chain, is_secret};
 use crate::plugin::status::Status;
-use crate::plugin::{Desk, Error, Exit, now};
+use crate::plugin::{Desk, Error, Exit, now, put};
 
 /// Of ours, and so no user's.
 const OWN_ANNOTATIONS: &str = "valkey.gomomento.com/";
@@ -42,7 +42,7 @@ impl Redaction {
                 let values = values.into_iter().map(|value| self.object(value));
                 Value::Array(values.collect())
             }
-            value => value,
+            value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => value,
         }
     }
 
@@ -170,7 +170,7 @@ impl Desk {
         let document = redaction.scrub(document);
         let mut text = serde_json::to_string_pretty(&document).map_err(Error::Json)?;
         text.push('\n');
-        self.print(&text)?;
+        put(&text)?;
         Ok(Exit::Done)
     }
 }

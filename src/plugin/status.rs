@@ -41,21 +41,21 @@ pub struct Status {
     /// Of 16384; nothing where no process was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     slots_owned: Option<u32>,
-    /// How much more the largest shard holds than the mean, in hundredths of the mean.
+    /// The largest shard beside the mean; nothing where there are not two that answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    skew: Option<Skew>,
+    skew_percent: Option<Skew>,
     shards: Vec<ShardStatus>,
     /// What is not known, and why.
     lacking: Vec<String>,
 }
 
-/// The largest shard beside the mean, in percent: 100 is even.
+/// The largest shard's share in percent of the mean: 100 is even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Skew {
-    slots_percent: u64,
-    keys_percent: u64,
-    memory_percent: u64,
+    slots: u64,
+    keys: u64,
+    memory: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -138,7 +138,7 @@ impl Status {
             wanted_replicas: spec.replicas_per_shard,
             plan: known.then(|| Plan::of(world)),
             slots_owned: asked.then(|| topology.owned.count()),
-            skew: skew(&topology),
+            skew_percent: skew(&topology),
             shards: shards
                 .map(|shard| shard_status(shard, &topology, &place))
                 .collect(),
@@ -163,14 +163,14 @@ fn skew(topology: &Topology<'_>) -> Option<Skew> {
         (most * count * 100).checked_div(sum).unwrap_or(100)
     };
     Some(Skew {
-        slots_percent: percent(
+        slots: percent(
             primaries
                 .iter()
                 .map(|(slots, _)| u64::from(*slots))
                 .collect(),
         ),
-        keys_percent: percent(primaries.iter().map(|(_, load)| load.keys).collect()),
-        memory_percent: percent(primaries.iter().map(|(_, load)| load.used_bytes).collect()),
+        keys: percent(primaries.iter().map(|(_, load)| load.keys).collect()),
+        memory: percent(primaries.iter().map(|(_, load)| load.used_bytes).collect()),
     })
 }
 
@@ -278,15 +278,15 @@ impl Shown for Status {
             let words = format!("{owned} of {SHARDS_MAX} have an owner");
             text.push_str(&said("slots", &words, width));
         }
-        if let Some(skew) = self.skew {
+        if let Some(skew) = self.skew_percent {
             let Skew {
-                slots_percent,
-                keys_percent,
-                memory_percent,
+                slots,
+                keys,
+                memory,
             } = skew;
             let words = format!(
-                "the largest shard beside the mean: slots {slots_percent} %, keys {keys_percent} %, \
-                 memory {memory_percent} %"
+                "the largest shard beside the mean: slots {slots} %, keys {keys} %, \
+                 memory {memory} %"
             );
             text.push_str(&said("skew", &words, width));
         }

@@ -63,7 +63,10 @@ fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "expected texts are written in place")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "expected texts are written in place"
+)]
 fn check(shown: &impl Shown, width: usize, expected: Expect) {
     let text = plain(&shown.text(width));
     let longest = text.lines().map(|line| line.chars().count()).max();
@@ -76,7 +79,10 @@ const AT_REST: &str = "2x1: a=0/2(at=900,keys=12,mib=3,max=48) b<a(at=880) | c=1
 #[test]
 fn a_cluster_at_rest() {
     let status = Status::of(&sight(AT_REST), place);
-    check(&status, 120, expect![[r#"
+    check(
+        &status,
+        120,
+        expect![[r#"
         shop/cache  Active
         spec    config standard, shards 2, replicas per shard 1
         now     nothing to do
@@ -92,8 +98,12 @@ fn a_cluster_at_rest() {
         0      b     replica  Active     880     20   0     0B            host-of-b  zone-1
         1      c     primary  Active     70           4     1.0Mi/48.0Mi  host-of-c  zone-1
         1      d     replica  Active     70      0    0     0B            host-of-d  zone-1
-    "#]]);
-    check(&status, 60, expect![[r#"
+    "#]],
+    );
+    check(
+        &status,
+        60,
+        expect![[r#"
         shop/cache  Active
         spec    config standard, shards 2, replicas per shard 1
         now     nothing to do
@@ -117,13 +127,20 @@ fn a_cluster_at_rest() {
         1  d
             role replica, lifecycle Active, offset 70, lag 0, keys
             0, memory 0B, host host-of-d, zone zone-1
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_cluster_in_need() {
-    let status = Status::of(&sight("2x1: a=0/2(hung=70) b<a | c=1/2 d<c(joining,unlinked)"), place);
-    check(&status, 120, expect![[r#"
+    let status = Status::of(
+        &sight("2x1: a=0/2(hung=70) b<a | c=1/2 d<c(joining,unlinked)"),
+        place,
+    );
+    check(
+        &status,
+        120,
+        expect![[r#"
         shop/cache  Active
         spec    config standard, shards 2, replicas per shard 1
         now     let b take over without a vote, because primary id-a is dead, and too few primaries are left to elect its
@@ -141,7 +158,8 @@ fn a_cluster_in_need() {
         1      d     replica, no link  Joining    100     0    0     0B      host-of-d  zone-1
 
         node    a: its process: connection refused
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -149,7 +167,10 @@ fn what_may_not_be_read_is_said() {
     let mut sight = sight("1x0: a=0/1(starting)");
     sight.lacking.push(refusal());
     let status = Status::of(&sight, place);
-    check(&status, 60, expect![[r#"
+    check(
+        &status,
+        60,
+        expect![[r#"
         shop/cache  Active
         spec    config standard, shards 1, replicas per shard 0
         now     cannot be known by what you may read
@@ -161,7 +182,8 @@ fn what_may_not_be_read_is_said() {
 
         lacking you may not get secrets "c-operator-auth" in
                 namespace "shop"
-    "#]]);
+    "#]],
+    );
     let json = serde_json::to_string_pretty(&status).unwrap();
     expect![[r#"
         {
@@ -196,7 +218,8 @@ fn what_may_not_be_read_is_said() {
           "lacking": [
             "you may not get secrets \"c-operator-auth\" in namespace \"shop\""
           ]
-        }"#]].assert_eq(&json);
+        }"#]]
+    .assert_eq(&json);
     let error = Error::Refused {
         what: "a plan",
         refusals: sight.lacking,
@@ -209,7 +232,10 @@ fn what_may_not_be_read_is_said() {
 #[test]
 fn a_plan_says_what_is_next_and_why() {
     let plan = Plan::of(&sight("2x1: a=0/2 b<a | c=1/2").world);
-    check(&plan, 100, expect![[r#"
+    check(
+        &plan,
+        100,
+        expect![[r#"
         shop/cache  Active
         next    create a node of shard 1 that joins as replica
         why     shard 1 has 1 of 2 nodes
@@ -223,7 +249,8 @@ fn a_plan_says_what_is_next_and_why() {
         menu              its config, image and roles resolve
         failed primary    every shard has a primary that lives, or needs no help to get one
         departed members  no member is dead or gone
-    "#]]);
+    "#]],
+    );
     check(&plan, 60, expect![[""]]);
     let json = serde_json::to_value(&plan).unwrap();
     assert_eq!(json["next"], "act");
@@ -239,17 +266,22 @@ fn active_is_not_converged() {
     expect![[r#"
         shop/cache  Active
         done    the cluster is what its spec asks for
-    "#]].assert_eq(&converged(AT_REST));
+    "#]]
+    .assert_eq(&converged(AT_REST));
     expect![[r#"
         shop/cache  Active
         missing create a node of shard 0 that joins as replica, because shard 0 has 1 of
                 2 nodes
-    "#]].assert_eq(&converged("1x1: a=0/1"));
+    "#]]
+    .assert_eq(&converged("1x1: a=0/1"));
 }
 
 #[test]
 fn clients_are_told_the_seed() {
-    check(&Connect::of(&sight(AT_REST).world), 160, expect![[r#"
+    check(
+        &Connect::of(&sight(AT_REST).world),
+        160,
+        expect![[r#"
         shop/cache  Active
         seed    cache.shop.svc.cluster.local:6379
         users   none is bound: the cluster is open to whoever reaches it
@@ -272,7 +304,8 @@ fn clients_are_told_the_seed() {
 
         Rust, redis
           ClusterClientBuilder::new(["redis://cache.shop.svc.cluster.local:6379"]).build()?
-    "#]]);
+    "#]],
+    );
     let mut secure = sight(AT_REST).world;
     secure.cluster.spec.tls = Some(crate::api::cluster::Tls {
         secret_ref: "cache-tls".into(),
@@ -287,6 +320,27 @@ fn clients_are_told_the_seed() {
 fn words_are_as_documented() {
     use clap::CommandFactory as _;
     Words::command().debug_assert();
+    let docs = include_str!("../../docs/plugin.md");
+    for command in Words::command().get_subcommands() {
+        let name = command.get_name();
+        let row = format!("| `{name}");
+        assert!(docs.contains(&row) || name == "completion", "{name}");
+    }
+    // What is shown there is what is printed.
+    let text = plain(&Status::of(&sight(AT_REST), place).text(120));
+    let lines = text.lines().map(|line| line.split_whitespace());
+    for heading in ["SHARD SLOTS", "SHARD NODE", "spec", "now", "slots", "skew"] {
+        let words: Vec<&str> = heading.split(' ').collect();
+        let printed = lines
+            .clone()
+            .any(|line| line.take(words.len()).eq(words.iter().copied()));
+        let shown = docs.lines().any(|line| {
+            line.split_whitespace()
+                .take(words.len())
+                .eq(words.iter().copied())
+        });
+        assert!(printed && shown, "{heading}");
+    }
     assert_eq!(duration("90s").map(|time| time.as_secs()), Ok(90));
     assert_eq!(duration("10m").map(|time| time.as_secs()), Ok(600));
     assert_eq!(duration("7").map(|time| time.as_secs()), Ok(7));
