@@ -158,7 +158,12 @@ pub(crate) fn follows_a_change(world: &World, wanted: &Wanted<'_>) {
         who.out.contains("app  ") && who.out.contains("no"),
         "{who:?}"
     );
+    reports_no_secret(world, wanted, &hash);
+}
 
+/// What a bug report holds, and what it must not.
+fn reports_no_secret(world: &World, wanted: &Wanted<'_>, hash: &str) {
+    let (name, namespace) = (wanted.name, wanted.namespace);
     let report = ask(world, &["report", name, "-n", namespace]);
     let document = report.json();
     assert_eq!(document["cluster"]["metadata"]["name"], name, "{report:?}");
@@ -178,7 +183,7 @@ pub(crate) fn follows_a_change(world: &World, wanted: &Wanted<'_>) {
     let secrets = world.stage.testbed.kubectl(words).expect("the Secret");
     let secrets: Vec<&str> = secrets.lines().filter(|line| line.len() > 8).collect();
     assert!(secrets.len() >= 2, "{secrets:?}");
-    for secret in secrets.into_iter().chain([hash.as_str()]) {
+    for secret in secrets.into_iter().chain([hash]) {
         assert!(!report.out.contains(secret), "a secret is told");
     }
 }

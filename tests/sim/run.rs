@@ -442,7 +442,7 @@ impl Play {
                     Err(_) => {}
                 }
             }
-            if let Err(odd) = onlooker.look().await {
+            if let Err(odd) = Box::pin(onlooker.look()).await {
                 let mut world = take(&self.world);
                 let now = world.now();
                 return world.record.break_rule("plan", now, odd);
@@ -453,7 +453,7 @@ impl Play {
         let now = take(&self.world).now();
         self.wait_until(now + calm).await;
         if self.stage.wish.exists
-            && let Err(odd) = onlooker.at_rest().await
+            && let Err(odd) = Box::pin(onlooker.at_rest()).await
         {
             let mut world = take(&self.world);
             let now = world.now();
