@@ -11,7 +11,7 @@ pub mod node;
 mod outdated;
 mod stability;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tls;
 mod topology;
 mod update;
@@ -27,61 +27,189 @@ use crate::model::world::World;
 /// The rungs of a cluster that is being deleted. It comes before everything: neither a reference
 /// that does not resolve nor a missing object may keep a cluster from going.
 const DELETING: &[Rung] = &[
-    Rung::new("nodes", deletion::nodes),
-    Rung::new("release", deletion::release),
+    Rung::new("nodes", "every node is gone", deletion::nodes),
+    Rung::new("release", "it is let go already", deletion::release),
 ];
 
 /// What must hold in every other state before its own rungs are asked.
 const COMMON: &[Rung] = &[
-    Rung::new("finalizer", bootstrap::finalizer),
-    Rung::new("paused", bootstrap::paused),
-    Rung::new("TLS validated", tls::validated),
-    Rung::new("kept objects", bootstrap::kept_objects),
-    Rung::new("TLS usable", tls::usable),
-    Rung::new("menu", bootstrap::menu),
+    Rung::new(
+        "finalizer",
+        "the cluster carries the operator's finalizer",
+        bootstrap::finalizer,
+    ),
+    Rung::new("paused", "the cluster is not paused", bootstrap::paused),
+    Rung::new(
+        "TLS validated",
+        "the cluster needs no TLS Secret, or has one that validates",
+        tls::validated,
+    ),
+    Rung::new(
+        "kept objects",
+        "its Service, Secrets and ConfigMap are its own",
+        bootstrap::kept_objects,
+    ),
+    Rung::new(
+        "TLS usable",
+        "the TLS material in use is there, where any is needed",
+        tls::usable,
+    ),
+    Rung::new(
+        "menu",
+        "its config, image and roles resolve",
+        bootstrap::menu,
+    ),
 ];
 
 /// The rungs of Creating, in the order of the contract's section 7.
 const CREATING: &[Rung] = &[
-    Rung::new("snapshot", bootstrap::snapshot),
-    Rung::new("dead nodes", bootstrap::dead_nodes),
-    Rung::new("mistaken nodes", bootstrap::mistaken_nodes),
-    Rung::new("surplus nodes", bootstrap::surplus_nodes),
-    Rung::new("missing nodes", bootstrap::missing_nodes),
-    Rung::new("pods running", bootstrap::pods_running),
-    Rung::new("nodes met", bootstrap::nodes_met),
-    Rung::new("stale members", bootstrap::stale_members),
-    Rung::new("slots assigned", bootstrap::slots_assigned),
-    Rung::new("replicas attached", bootstrap::replicas_attached),
-    Rung::new("verified", bootstrap::verified),
+    Rung::new(
+        "snapshot",
+        "the spec to build is captured",
+        bootstrap::snapshot,
+    ),
+    Rung::new(
+        "dead nodes",
+        "no node's pod has ended",
+        bootstrap::dead_nodes,
+    ),
+    Rung::new(
+        "mistaken nodes",
+        "every node belongs to what is being built",
+        bootstrap::mistaken_nodes,
+    ),
+    Rung::new(
+        "surplus nodes",
+        "no shard has too many nodes",
+        bootstrap::surplus_nodes,
+    ),
+    Rung::new(
+        "missing nodes",
+        "every shard has its nodes",
+        bootstrap::missing_nodes,
+    ),
+    Rung::new(
+        "pods running",
+        "every pod runs and every process answers",
+        bootstrap::pods_running,
+    ),
+    Rung::new(
+        "nodes met",
+        "every node knows every other",
+        bootstrap::nodes_met,
+    ),
+    Rung::new(
+        "stale members",
+        "nobody lists a member that is gone",
+        bootstrap::stale_members,
+    ),
+    Rung::new(
+        "slots assigned",
+        "every slot has an owner, and all agree on it",
+        bootstrap::slots_assigned,
+    ),
+    Rung::new(
+        "replicas attached",
+        "every replica has its primary's data",
+        bootstrap::replicas_attached,
+    ),
+    Rung::new(
+        "verified",
+        "every node reports the whole cluster healthy",
+        bootstrap::verified,
+    ),
 ];
 
 /// First of Active, and of Creating where a formed cluster passes through it.
 const STABILITY: &[Rung] = &[
-    Rung::new("failed primary", stability::failed_primary),
-    Rung::new("departed members", stability::departed_members),
-    Rung::new("missing replicas", stability::missing_replicas),
+    Rung::new(
+        "failed primary",
+        "every shard has a primary that lives, or needs no help to get one",
+        stability::failed_primary,
+    ),
+    Rung::new(
+        "departed members",
+        "no member is dead or gone",
+        stability::departed_members,
+    ),
+    Rung::new(
+        "missing replicas",
+        "no shard lacks a replica",
+        stability::missing_replicas,
+    ),
 ];
 
 /// Then, in a cluster that is whole, in the order of the contract's section 8.
 const PLANNED: &[Rung] = &[
-    Rung::new("whole", stability::whole),
-    Rung::new("leaving nodes", topology::leaving_nodes),
-    Rung::new("drained shards", topology::drained_shards),
-    Rung::new("rebalance", topology::rebalance),
-    Rung::new("missing shards", topology::missing_shards),
-    Rung::new("outdated nodes", update::outdated_nodes),
-    Rung::new("excess replicas", cleanup::excess_replicas),
-    Rung::new("orphan nodes", cleanup::orphan_nodes),
-    Rung::new("fading members", cleanup::fading_members),
+    Rung::new(
+        "whole",
+        "every slot is served and every node answers",
+        stability::whole,
+    ),
+    Rung::new(
+        "leaving nodes",
+        "no node is on its way out",
+        topology::leaving_nodes,
+    ),
+    Rung::new(
+        "drained shards",
+        "no shard is drained and unwanted",
+        topology::drained_shards,
+    ),
+    Rung::new(
+        "rebalance",
+        "slots are spread evenly and none is moving",
+        topology::rebalance,
+    ),
+    Rung::new(
+        "missing shards",
+        "there are as many shards as asked for",
+        topology::missing_shards,
+    ),
+    Rung::new(
+        "outdated nodes",
+        "every node is made of what the spec resolves to",
+        update::outdated_nodes,
+    ),
+    Rung::new(
+        "excess replicas",
+        "no shard has a replica too many",
+        cleanup::excess_replicas,
+    ),
+    Rung::new(
+        "orphan nodes",
+        "every node has its place in the cluster",
+        cleanup::orphan_nodes,
+    ),
+    Rung::new(
+        "fading members",
+        "every member that was forgotten has faded",
+        cleanup::fading_members,
+    ),
 ];
 
 /// What is left to do for a formed cluster that passes through Creating.
 const REFORMED: &[Rung] = &[
-    Rung::new("snapshot", bootstrap::snapshot),
-    Rung::new("whole", stability::whole),
-    Rung::new("formed", tls::formed),
+    Rung::new(
+        "snapshot",
+        "the spec to build is captured",
+        bootstrap::snapshot,
+    ),
+    Rung::new(
+        "whole",
+        "every slot is served and every node answers",
+        stability::whole,
+    ),
+    Rung::new("formed", "the cluster is formed and Active", tls::formed),
 ];
+
+/// What it means that a rung passed.
+#[must_use]
+pub fn clear(rung: &str) -> Option<&'static str> {
+    let ladders = [DELETING, COMMON, CREATING, STABILITY, PLANNED, REFORMED];
+    let mut rungs = ladders.into_iter().flatten();
+    rungs.find(|one| one.name == rung).map(|one| one.clear)
+}
 
 /// Picks the ladder by state and climbs it.
 #[must_use]

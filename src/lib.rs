@@ -26,3 +26,5 @@ pub mod metrics;
 pub mod serve;
 pub mod settings;
 pub mod telemetry;
+
+pub mod plugin;

@@ -6,6 +6,7 @@ pub mod kubernetes;
 pub mod lean;
 pub mod stores;
 pub mod valkey;
+pub mod visit;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,8 @@ pub struct Reader {
 pub enum Source {
     /// The stores of the watches: free, and possibly behind.
     Stores,
+    /// The stores, and no Secret: for whoever may not read one.
+    StoresAlone,
     /// The API server, with consistent reads: before every write. The menu is read from the stores
     /// here too: what a stale menu makes is rolled later, what a stale node list makes is a node
     /// too many.

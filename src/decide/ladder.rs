@@ -33,14 +33,20 @@ impl Scene<'_> {
 
 /// A named question.
 pub(super) struct Rung {
-    name: &'static str,
+    pub(super) name: &'static str,
+    /// What it means that it passed.
+    pub(super) clear: &'static str,
     ask: fn(Scene<'_>) -> Verdict,
 }
 
 impl Rung {
     /// Names a question.
-    pub(super) const fn new(name: &'static str, ask: fn(Scene<'_>) -> Verdict) -> Self {
-        Self { name, ask }
+    pub(super) const fn new(
+        name: &'static str,
+        clear: &'static str,
+        ask: fn(Scene<'_>) -> Verdict,
+    ) -> Self {
+        Self { name, clear, ask }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Worlds in a few words, and what is decided in them. Never a cluster object or a reply.
 
-mod living;
+pub(crate) mod living;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -69,7 +69,7 @@ pub(super) async fn world(
     let cluster = cluster_facts(key, &cluster)?;
     let (tls_secret, tls) = match &cluster.spec.tls {
         // A cluster that is going needs none, and waits for none.
-        Some(tls) if !cluster.deleting => {
+        Some(tls) if !cluster.deleting && source != Source::StoresAlone => {
             let read = tls_secrets(reader, &cluster, &tls.secret_ref, source).await?;
             (Some(read.secret), read.in_use)
         }
@@ -223,7 +223,7 @@ where
         + Debug
         + DeserializeOwned,
 {
-    if source == Source::Stores {
+    if source != Source::Live {
         return Ok(store.get(&reference(namespace, name)));
     }
     let api: Api<K> = Api::namespaced(reader.client.clone(), namespace);
@@ -248,7 +248,7 @@ where
         + Debug
         + DeserializeOwned,
 {
-    if source == Source::Stores {
+    if source != Source::Live {
         let instance = labels
             .rsplit_once('=')
             .map(|(_, instance)| instance.to_owned());
@@ -277,6 +277,9 @@ async fn auth_secret(
     cluster: &ClusterRef,
     source: Source,
 ) -> Result<Option<Secret>, Error> {
+    if source == Source::StoresAlone {
+        return Ok(None);
+    }
     let owner = reader
         .stores
         .clusters
@@ -394,7 +397,7 @@ fn tls_in_use(secret: &Secret) -> TlsInUse {
     }
 }
 
-fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
+pub(super) fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) -> Error {
     let kind = match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
         std::borrow::Cow::Owned(_) => "object",
@@ -406,7 +409,8 @@ fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube::Error) ->
     }
 }
 
-fn menu(reader: &Reader) -> Menu {
+/// The menu as the stores have it.
+pub(super) fn menu(reader: &Reader) -> Menu {
     let stores = &reader.stores;
     Menu {
         configs: named(&stores.configs, |config| config.spec.clone()),

@@ -164,6 +164,13 @@ impl LeanPod {
     pub(super) fn host(&self) -> Option<&str> {
         self.spec.node_name.as_deref()
     }
+
+    /// Its address, if it runs.
+    pub(super) fn running_at(&self) -> Option<IpAddr> {
+        let facts = self.facts(Host::Unknown)?;
+        facts.ip.filter(|_| facts.phase == PodPhase::Running)
+    }
+
     /// The pod as facts; nothing where it has no uid, which the API server never lets happen.
     pub(super) fn facts(&self, host: Host) -> Option<PodFacts> {
         let trouble = self

@@ -33,6 +33,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longer than Valkey needs for any command of ours, a fifth of what it waits itself before it calls
 /// a node failing, and what one hung node may cost a tick.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// For both where an API server, possibly far away, carries the bytes; nobody's tick waits for it.
+const CARRIED_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that nobody used for as long belongs to a pod that is gone, or to a cluster that
 /// needs nothing.
 const IDLE_MAX: Duration = Duration::from_mins(2);
@@ -219,8 +221,15 @@ pub struct Connector {
 enum Wire {
     /// TCP, or TLS over it.
     Network,
-    /// Pipes within this process.
-    Memory(Dial),
+    /// What somebody else dials.
+    Dialed {
+        /// How.
+        dial: Dial,
+        /// Whether processes with TLS are spoken to through TLS.
+        tls: bool,
+        /// For connecting, and for each command.
+        patience: Duration,
+    },
 }
 
 /// Opens a byte stream to an address.
@@ -256,7 +265,24 @@ impl Connector {
     /// A connector that dials processes of a simulation. It speaks to them without TLS.
     #[must_use]
     pub fn simulated(port: u16, dial: Dial) -> Self {
-        Self::over(port, Wire::Memory(dial))
+        let wire = Wire::Dialed {
+            dial,
+            tls: false,
+            patience: CALL_TIMEOUT,
+        };
+        Self::over(port, wire)
+    }
+
+    /// A connector whose byte streams are carried by somebody else, such as the API server. A
+    /// process with TLS is held to its name all the same.
+    #[must_use]
+    pub fn through(port: u16, dial: Dial) -> Self {
+        let wire = Wire::Dialed {
+            dial,
+            tls: true,
+            patience: CARRIED_TIMEOUT,
+        };
+        Self::over(port, wire)
     }
 
     fn over(port: u16, wire: Wire) -> Self {
@@ -304,13 +330,34 @@ impl Connector {
         let failed = |source| connect_error(target.address, source);
         let address = SocketAddr::new(target.address, self.port);
         let connected = match (&self.wire, &target.tls) {
-            (Wire::Network, None) => speak(tcp(address).await.map_err(failed)?).await,
-            (Wire::Network, Some(tls)) => {
-                speak(through_tls(address, tls).await.map_err(failed)?).await
+            (Wire::Network, None) => {
+                let stream = tcp(address).await.map_err(failed)?;
+                speak(stream, CALL_TIMEOUT).await
             }
-            (Wire::Memory(dial), _) => {
+            (Wire::Network, Some(tls)) => {
+                let stream = tcp(address).await.map_err(failed)?;
+                speak(
+                    through_tls(stream, tls).await.map_err(failed)?,
+                    CALL_TIMEOUT,
+                )
+                .await
+            }
+            (
+                Wire::Dialed {
+                    dial,
+                    tls: speaks_tls,
+                    patience,
+                },
+                tls,
+            ) => {
                 let stream = dial(address).await;
-                speak(stream.map_err(|error| failed(error.into()))?).await
+                let stream = stream.map_err(|error| failed(error.into()))?;
+                match tls.as_ref().filter(|_| *speaks_tls) {
+                    Some(tls) => {
+                        speak(through_tls(stream, tls).await.map_err(failed)?, *patience).await
+                    }
+                    None => speak(stream, *patience).await,
+                }
             }
         };
         log_in(target, connected.map_err(failed)?).await
@@ -346,9 +393,11 @@ impl Connector {
                 io::Error::from(io::ErrorKind::TimedOut).into(),
             )
         };
-        let connection = timeout(CONNECT_TIMEOUT, self.login(target))
-            .await
-            .map_err(late)??;
+        let limit = match &self.wire {
+            Wire::Network => CONNECT_TIMEOUT,
+            Wire::Dialed { patience, .. } => *patience,
+        };
+        let connection = timeout(limit, self.login(target)).await.map_err(late)??;
         let mut shelf = lock(&self.shelf);
         shelf.dialed += 1;
         let kept = Kept {
@@ -415,10 +464,12 @@ async fn tcp(address: SocketAddr) -> RedisResult<TcpStream> {
     Ok(stream)
 }
 
-async fn through_tls(address: SocketAddr, tls: &Tls<'_>) -> RedisResult<TlsStream<TcpStream>> {
+async fn through_tls<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    tls: &Tls<'_>,
+) -> RedisResult<TlsStream<S>> {
     let name = ServerName::try_from(tls.dns_name.clone()).map_err(io::Error::other)?;
     let config = client_config(tls)?;
-    let stream = tcp(address).await?;
     Ok(TlsConnector::from(config).connect(name, stream).await?)
 }
 
@@ -440,9 +491,10 @@ fn client_config(tls: &Tls<'_>) -> io::Result<Arc<ClientConfig>> {
 /// forbidden to our user.
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    patience: Duration,
 ) -> RedisResult<MultiplexedConnection> {
     let silent = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(CALL_TIMEOUT));
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&silent, stream, config).await?;
     tokio::spawn(driver);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::plugin;
 use crate::slow;
 use crate::stage::say;
 use crate::world::Formed;
@@ -63,6 +64,10 @@ fn clusters_of_every_shape_in_one_namespace_become_active_and_serve() {
     for wanted in &SHAPES[3..] {
         serves(&world, wanted);
     }
+    let [_, single, _, usual, _, _] = &SHAPES;
+    plugin::answers(&world, usual);
+    plugin::says_what_is_missing(&world, usual);
+    plugin::follows_a_change(&world, single);
 }
 
 #[test]

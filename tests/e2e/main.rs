@@ -34,6 +34,7 @@ mod ledger;
 mod living;
 mod machines;
 mod permissions;
+mod plugin;
 mod process;
 mod restart;
 mod secured;

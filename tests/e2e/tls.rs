@@ -16,6 +16,7 @@ use crate::certificates::LASTING;
 use crate::certificates::Leaf;
 use crate::ledger::Ledger;
 use crate::ledger::Secure;
+use crate::plugin;
 use crate::slow;
 use crate::stage::say;
 use crate::testbed::pod::PodName;
@@ -163,6 +164,7 @@ fn a_tls_cluster_lives_through_its_secrets() {
         connect(*address, host, &old.pem, LIMIT).expect("each pod proves its name");
     }
     reached_by_name(&world, &formed);
+    plugin::reaches_every_process(&world, &WANTED);
     say(&format!("TLS: formed after {:.1?}", start.elapsed()));
 
     let secure = Arc::new(stay.secure(&bundle));

@@ -25,6 +25,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("metrics", &["api", "model"]),
     ("serve", &["metrics"]),
+    ("plugin", &["api", "model", "observe", "resolve", "decide"]),
+    ("bin", &["plugin"]),
     ("lib", &[]),
     (
         "main",

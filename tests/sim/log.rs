@@ -2,10 +2,11 @@
 //! ever came up.
 //! Never changes a run: it hears the same whether a story is wanted or not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use operator::model::name::ClusterRef;
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
@@ -31,7 +32,12 @@ pub(crate) const OPERATOR_FIELD: &str = "operator";
 struct Heard {
     said: Vec<Spoken>,
     seen: BTreeSet<String>,
+    /// When what was decided of each cluster lately, the oldest first.
+    decided: BTreeMap<ClusterRef, VecDeque<(Millis, String)>>,
 }
+
+/// More decisions of a cluster than a look from outside can take.
+const DECIDED_MAX: usize = 256;
 
 /// The operator that a span belongs to.
 #[derive(Clone, Copy)]
@@ -90,6 +96,18 @@ impl Log {
             .collect()
     }
 
+    /// What was decided of a cluster lately, the oldest first.
+    pub(crate) fn decided(&self, cluster: &ClusterRef) -> Vec<(Millis, String)> {
+        let heard = self.heard();
+        let decided = heard.decided.get(cluster);
+        decided.into_iter().flatten().cloned().collect()
+    }
+
+    /// How long the run has gone on.
+    pub(crate) fn now(&self) -> Millis {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
     /// Names of actions, reasons, rungs and errors that came up, each as `kind Name`.
     pub(crate) fn take_seen(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.heard().seen)
@@ -116,7 +134,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX);
+        let at = self.now();
         let mut heard = self.heard();
         heard.seen.extend(line.seen);
         // A node's controller runs many ticks at once, a cluster's one.
@@ -130,7 +148,18 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
         let said = match line.message.as_str() {
             "tick begins" => Said::Begins(line.namespace, line.cluster),
             "tick ends" => Said::Ends(line.namespace, line.cluster),
-            "decided" => Said::Decided(line.verdict),
+            "decided" => {
+                let cluster = ClusterRef {
+                    namespace: line.namespace,
+                    name: line.cluster,
+                };
+                let decided = heard.decided.entry(cluster).or_default();
+                decided.push_back((at, line.verdict.clone()));
+                if decided.len() > DECIDED_MAX {
+                    decided.pop_front();
+                }
+                Said::Decided(line.verdict)
+            }
             message => {
                 let level = event.metadata().level();
                 Said::Line(format!("{level} {message}{}", line.fields))

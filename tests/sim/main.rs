@@ -38,6 +38,7 @@ mod herd;
 mod kube;
 mod ledger;
 mod log;
+mod onlooker;
 mod operators;
 mod pipes;
 mod plan;

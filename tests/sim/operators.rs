@@ -87,7 +87,8 @@ impl Operators {
         }
     }
 
-    fn clock(&self) -> Arc<dyn Fn() -> i64 + Send + Sync> {
+    /// Seconds since the Unix epoch, as everybody in the run reads them.
+    pub(crate) fn clock(&self) -> Arc<dyn Fn() -> i64 + Send + Sync> {
         let api = self.api.clone();
         Arc::new(move || {
             let now = i64::try_from(api.now()).unwrap_or(i64::MAX);

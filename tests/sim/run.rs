@@ -19,6 +19,7 @@ use crate::kube::client::{Gate, Moment};
 use crate::kube::faults::Effect;
 use crate::ledger;
 use crate::log::Log;
+use crate::onlooker::Onlooker;
 use crate::operators::{Operators, Running};
 use crate::pipes::Pipes;
 use crate::plan::{Act, Fault, Meddling, Millis, Part, Plan};
@@ -77,6 +78,8 @@ pub(crate) struct Outcome {
     pub(crate) story: Vec<String>,
     /// Writes and commands of operators.
     pub(crate) actions: u64,
+    /// How many of the plugin's plans were found to be the operator's decisions.
+    pub(crate) agreed: u64,
     /// Writes of the first operator.
     pub(crate) writes: u64,
     /// Faults by id.
@@ -142,8 +145,9 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     };
     play.acts(plan).await;
     play.heal(plan).await;
-    play.settle(plan, options.calm).await;
-    play.outcome(&log)
+    let mut onlooker = Onlooker::new(&play.operators, &log);
+    play.settle(plan, options.calm, &mut onlooker).await;
+    play.outcome(&log, onlooker.agreed)
 }
 
 /// Writes all the time.
@@ -410,7 +414,7 @@ impl Play {
     }
 
     /// Waits for the goal, and that nothing happens after it.
-    async fn settle(&mut self, plan: &Plan, calm: Millis) {
+    async fn settle(&mut self, plan: &Plan, calm: Millis, onlooker: &mut Onlooker) {
         let begun = take(&self.world).now();
         let lost = self.grace(plan);
         let quiet = QUIET + lost.min(LAG) + if bans(plan) { BAN } else { 0 };
@@ -441,11 +445,23 @@ impl Play {
                     Err(_) => {}
                 }
             }
+            if let Err(odd) = Box::pin(onlooker.look()).await {
+                let mut world = take(&self.world);
+                let now = world.now();
+                return world.record.break_rule("plan", now, odd);
+            }
             let now = take(&self.world).now();
             self.wait_until(now + LOOK).await;
         }
         let now = take(&self.world).now();
         self.wait_until(now + calm).await;
+        if self.stage.wish.exists
+            && let Err(odd) = Box::pin(onlooker.at_rest()).await
+        {
+            let mut world = take(&self.world);
+            let now = world.now();
+            return world.record.break_rule("plan", now, odd);
+        }
         let mut world = take(&self.world);
         let now = world.now();
         let truth = truth::with_ledger(&mut world);
@@ -473,7 +489,7 @@ impl Play {
         if self.lossy { RELIST } else { longest }
     }
 
-    fn outcome(&mut self, log: &Log) -> Outcome {
+    fn outcome(&mut self, log: &Log, agreed: u64) -> Outcome {
         let mut world = take(&self.world);
         let now = world.now();
         world.record.hear(now + 1);
@@ -482,6 +498,7 @@ impl Play {
             violation: world.record.violation.clone(),
             story: world.record.story.take().unwrap_or_default(),
             actions: world.record.actions,
+            agreed,
             writes: self.operators.first_writes(),
             faults: world.record.faults.clone(),
             hits: world.kube.api.faults.hits().to_vec(),

@@ -26,6 +26,7 @@ pub(crate) struct Job {
 struct Sums {
     runs: u64,
     actions: u64,
+    agreed: u64,
     virtual_millis: u64,
     faults: BTreeMap<&'static str, u64>,
     hits: u64,
@@ -109,6 +110,7 @@ fn broken(job: &Job, outcome: &Outcome) -> Option<(String, String)> {
 fn add(sums: &mut Sums, outcome: Outcome) {
     sums.runs += 1;
     sums.actions += outcome.actions;
+    sums.agreed += outcome.agreed;
     sums.virtual_millis += outcome.lasted;
     sums.hits += outcome.hits.iter().sum::<u64>();
     for (id, count) in outcome.faults {
@@ -119,9 +121,11 @@ fn add(sums: &mut Sums, outcome: Outcome) {
 
 fn told(sums: &Sums) -> String {
     let mut text = format!(
-        "{} runs, {} actions, {:.1} virtual hours, {} requests and events gone wrong",
+        "{} runs, {} actions, {} plans of the plugin that were the operator's, {:.1} virtual hours, \
+         {} requests and events gone wrong",
         sums.runs,
         sums.actions,
+        sums.agreed,
         millis_to_hours(sums.virtual_millis),
         sums.hits
     );

@@ -18,6 +18,7 @@ mod connections;
 #[path = "../sim/valkey/lib.rs"]
 mod model;
 mod nudge;
+mod permissions;
 mod recordings;
 mod servers;
 mod settings;

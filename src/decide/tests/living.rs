@@ -182,7 +182,8 @@ fn read(text: &str) -> (Shape, Vec<Words>) {
     (shape, nodes)
 }
 
-fn world(text: &str) -> (World, Desired) {
+/// The World of these words, and what is wanted in it.
+pub(crate) fn world(text: &str) -> (World, Desired) {
     let (shape, words) = read(text);
     let rows: Vec<Member> = words.iter().filter_map(Words::row).collect();
     let (mut world, desired) = super::world(&format!("active {}x{}", shape.shards, shape.replicas));
