@@ -62,8 +62,8 @@ const TROUBLES: &[Trouble] = &[
         costs: Costs::Nothing,
         strike: |living| {
             replaced(living, &primary(living, 0), |pod| {
-                delete(living, pod, false)
-            })
+                delete(living, pod, false);
+            });
         },
     },
     Trouble {
@@ -78,8 +78,8 @@ const TROUBLES: &[Trouble] = &[
         costs: Costs::Nothing,
         strike: |living| {
             replaced(living, &replica(living, 2), |pod| {
-                delete(living, pod, false)
-            })
+                delete(living, pod, false);
+            });
         },
     },
     Trouble {

@@ -133,6 +133,7 @@ impl World {
         Self {
             stage,
             authorities: None,
+            login: None,
         }
     }
 
