@@ -23,7 +23,7 @@ use crate::wish::{CLUSTER, NAMESPACE};
 const NUMBER: u32 = u32::MAX;
 
 /// As often in a row a plan may be none of the operator's decisions, since the world moves.
-const ODD_MAX: u32 = 40;
+const ODD_MAX: u32 = 2;
 
 /// Looks and compares.
 pub(crate) struct Onlooker {
