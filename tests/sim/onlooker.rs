@@ -3,7 +3,8 @@
 //!
 //! Both look when they like, and the world moves between their looks. So a plan has to be one of the decisions
 //! around it: the last before the look, those during it, the first after it. One that is none of them is odd; what
-//! is odd again and again is another decision than the operator's.
+//! is odd again and again is another decision than the operator's. Nobody looks while watches may still be
+//! behind: the operator decides on them, and the plugin on live lists.
 
 use operator::decide;
 use operator::model::name::ClusterRef;

@@ -445,7 +445,9 @@ impl Play {
                     Err(_) => {}
                 }
             }
-            if let Err(odd) = Box::pin(onlooker.look()).await {
+            // Until then the operator may not have heard of what a live look shows.
+            let is_told = take(&self.world).now() >= begun + lost;
+            if is_told && let Err(odd) = Box::pin(onlooker.look()).await {
                 let mut world = take(&self.world);
                 let now = world.now();
                 return world.record.break_rule("plan", now, odd);
