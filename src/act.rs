@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kube::Client;
+use kube::core::Status;
 
 use crate::model::decision::{Action, Decision, NodeAction, Nudge, Verdict};
 use crate::model::desired::{Desired, PodPolicy, Resolved};
@@ -77,6 +78,13 @@ pub enum Error {
     /// An action that needs a resolved menu came without one.
     #[error("the menu does not resolve")]
     Menu,
+}
+
+/// Whether a write was refused because its namespace is going: no other in there will be taken.
+#[must_use]
+pub fn in_terminating_namespace(refusal: &Status) -> bool {
+    let mut causes = refusal.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 impl Error {

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::debug;
 
+use crate::act::in_terminating_namespace;
 use crate::api::cluster::ValkeyCluster;
 use crate::api::node::ValkeyNode;
 use crate::model::chain;
@@ -43,6 +44,9 @@ const SERIES_SECONDS_MAX: i64 = 1800;
 const REWORD_SECONDS: i64 = 300;
 /// Series that are remembered. Beyond it new ones begin, which loses nothing but their counts.
 const SERIES_MAX: usize = 4096;
+
+/// A namespace that is going takes no Event; one of its name may come anew.
+const GOING_SECONDS: i64 = 60;
 
 /// The reasons of Events beside those of [`Why`]: what many steps came to, and what no step is about.
 pub const REASONS: [&str; 8] = [
@@ -339,6 +343,8 @@ pub struct Scribe {
     clock: Arc<dyn Fn() -> i64 + Send + Sync>,
     series: BTreeMap<Key, Series>,
     budgets: BTreeMap<About, Budget>,
+    /// When a namespace was last found to be going.
+    going: BTreeMap<String, i64>,
 }
 
 /// A teller and the scribe that writes for it. `clock` gives seconds since the Unix epoch.
@@ -360,6 +366,7 @@ pub fn scribe(
         clock,
         series: BTreeMap::new(),
         budgets: BTreeMap::new(),
+        going: BTreeMap::new(),
     };
     (teller, scribe)
 }
@@ -418,7 +425,8 @@ impl Scribe {
 
     async fn write(&mut self, notice: Notice) -> Outcome {
         let now = (self.clock)();
-        if !self.grants(&notice, now) {
+        self.going.retain(|_, since| now - *since < GOING_SECONDS);
+        if self.going.contains_key(notice.about.namespace()) || !self.grants(&notice, now) {
             return Outcome::Dropped;
         }
         let note = cut(&notice.note);
@@ -461,6 +469,10 @@ impl Scribe {
         };
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             self.series.remove(&key);
+            if matches!(&error, kube::Error::Api(status) if in_terminating_namespace(status)) {
+                let namespace = notice.about.namespace().to_owned();
+                self.going.insert(namespace, now);
+            }
             return failed(&notice, &error);
         }
         self.remember(key, series, now);

@@ -232,7 +232,7 @@ impl Rhythm {
         self.failures = self.failures.saturating_add(1);
         // A write that failed may have been made all the same.
         self.forget_writes();
-        if in_terminating_namespace(error) {
+        if refusal(error).is_some_and(act::in_terminating_namespace) {
             return self.hold_back(BACK_OFF_MAX, now);
         }
         let pause = doubled(RETRY_MIN, self.failures - 1, RETRY_MAX);
@@ -346,12 +346,6 @@ fn longest_wait(why: &Why) -> Duration {
 
 fn is_conflict(error: &Error) -> bool {
     refusal(error).is_some_and(|status| status.code == 409)
-}
-
-fn in_terminating_namespace(error: &Error) -> bool {
-    let details = refusal(error).and_then(|status| status.details.as_ref());
-    let mut causes = details.into_iter().flat_map(|details| &details.causes);
-    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// What the API server had against a write.

@@ -14,7 +14,7 @@ use operator::model::desired::MenuError;
 use operator::model::name::{NodeName, ShardIndex};
 use operator::model::why::Why;
 use operator::model::world::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::wire;
 
@@ -45,13 +45,17 @@ impl Stage {
                 let body = serde_json::from_slice(&bytes).expect("JSON");
                 let line = format!("{} {}", head.method, head.uri.path());
                 record.lock().expect("not poisoned").push((line, body));
-                let refusal =
-                    format!("{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"code\":{status}}}");
+                let mut refusal = json!({"kind": "Status", "apiVersion": "v1", "code": status});
+                // As it says of a namespace that is going.
+                if status == 403 {
+                    refusal["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+                }
                 let answer = if status == 200 {
-                    b"{\"metadata\":{}}".to_vec()
+                    json!({"metadata": {}})
                 } else {
-                    refusal.into_bytes()
+                    refusal
                 };
+                let answer = answer.to_string().into_bytes();
                 let response = Response::builder().status(status).body(Body::from(answer));
                 Ok::<_, std::io::Error>(response.expect("a status"))
             }
@@ -189,7 +193,7 @@ async fn each_action_is_an_event_of_its_own() {
 async fn a_refused_event_is_counted_and_an_expired_one_begins_anew() {
     let stage = Stage::new();
     let notice = Notice::standing(&stage.world, &missing_image());
-    let script = [(1000, 403), (1010, 200), (1020, 404)];
+    let script = [(1000, 500), (1010, 200), (1020, 404)];
     let script = script.map(|(now, code)| (now, code, notice.clone()));
     let (sent, outcomes) = stage.play(script.to_vec()).await;
     // The third is told of an Event that is gone; to the one that would begin anew the answer is the same.
@@ -202,6 +206,22 @@ async fn a_refused_event_is_counted_and_an_expired_one_begins_anew() {
         .filter_map(|(line, _)| line.split(' ').next())
         .collect();
     assert_eq!(methods, ["POST", "POST", "PATCH", "POST"]);
+}
+
+/// Each refused Event was a refused request, and a cluster that is taken apart has many to tell.
+#[tokio::test]
+async fn a_namespace_that_is_going_is_told_nothing_for_a_minute() {
+    let stage = Stage::new();
+    let wait = Notice::standing(&stage.world, &missing_image());
+    let script = vec![
+        (1000, 403, wait.clone()),
+        (1059, 200, wait.clone()),
+        (1060, 200, wait),
+    ];
+    let (sent, outcomes) = stage.play(script).await;
+    let expected = [Outcome::Failed, Outcome::Dropped, Outcome::Written];
+    assert_eq!(outcomes, expected);
+    assert_eq!(sent.len(), 2);
 }
 
 #[tokio::test]
