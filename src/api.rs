@@ -29,6 +29,8 @@ pub const LABEL_NAME: &str = "app.kubernetes.io/name";
 pub const LABEL_NAME_VALUE: &str = "valkey";
 /// The cluster's name, on every object of a cluster.
 pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
+/// The zone of a machine, by its cloud or its administrator.
+pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// The shard that a node and its pod are scheduled for.
 pub const LABEL_SHARD_INDEX: &str = "valkey.gomomento.com/shard-index";
 /// Why a node joins an Active cluster; see [`node::JoinType`].

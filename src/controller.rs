@@ -87,12 +87,14 @@ pub async fn run(ground: Ground, settings: &Settings, stop: watch::Receiver<bool
         fixed_user: settings.fixed_user,
     };
     let writer = Writer::new(client, connector, policy, chance);
-    let context = |name| (name, reader.clone(), writer.clone(), telling.clone());
-    let (clusters, nodes) = (
-        Context::new(context("cluster")),
-        Context::new(context("node")),
-    );
-    let (acls, certificates) = (Pass::new(context("acl")), Pass::new(context("tls")));
+    let tools = |name| Tools {
+        name,
+        reader: reader.clone(),
+        writer: writer.clone(),
+        telling: telling.clone(),
+    };
+    let (clusters, nodes) = (Context::new(tools("cluster")), Context::new(tools("node")));
+    let (acls, certificates) = (tools("acl"), tools("tls"));
     drop(telling);
     let scribe = tokio::spawn(scribe.run());
     tokio::join!(
@@ -148,36 +150,18 @@ pub async fn compare_definitions(client: Client, metrics: Metrics) {
 /// one lost connection hold up its cluster for minutes. A healthy server takes a tenth of a second.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What a controller works with, and its name, as numbers have it.
+struct Tools {
+    name: &'static str,
+    reader: Reader,
+    writer: Writer,
+    telling: Arc<Telling>,
+}
+
 /// What every tick is given.
 struct Context<K> {
-    /// The controller's name, as numbers have it.
-    name: &'static str,
-    reader: Reader,
-    writer: Writer,
-    telling: Arc<Telling>,
+    tools: Tools,
     rhythms: Mutex<BTreeMap<K, Rhythm>>,
-}
-
-/// A controller's name and what it works with.
-type Tools = (&'static str, Reader, Writer, Arc<Telling>);
-
-/// What every pass is given.
-struct Pass {
-    name: &'static str,
-    reader: Reader,
-    writer: Writer,
-    telling: Arc<Telling>,
-}
-
-impl Pass {
-    fn new((name, reader, writer, telling): Tools) -> Self {
-        Self {
-            name,
-            reader,
-            writer,
-            telling,
-        }
-    }
 }
 
 /// Why a tick failed.
@@ -191,12 +175,9 @@ enum Error {
 
 impl<K: Ord + Clone> Context<K> {
     /// A context without memory of any tick.
-    fn new((name, reader, writer, telling): Tools) -> Self {
+    fn new(tools: Tools) -> Self {
         Self {
-            name,
-            reader,
-            writer,
-            telling,
+            tools,
             rhythms: Mutex::new(BTreeMap::new()),
         }
     }
@@ -235,7 +216,9 @@ impl<K: Ord + Clone> Context<K> {
             Ok(Err(_)) => Outcome::Error,
             Err(_) => Outcome::Panic,
         };
-        self.telling.reconciled(self.name, outcome, begun.elapsed());
+        self.tools
+            .telling
+            .reconciled(self.tools.name, outcome, begun.elapsed());
         match ended {
             Ok(Ok(delay)) => Action::requeue(delay),
             Ok(Err(failure)) => {

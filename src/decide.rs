@@ -61,13 +61,23 @@ const COMMON: &[Rung] = &[
     ),
 ];
 
+/// Of a cluster that is formed, and of one that is formed again.
+const SNAPSHOT: Rung = Rung::new(
+    "snapshot",
+    "the spec to build is captured",
+    bootstrap::snapshot,
+);
+
+/// Before anything is planned, in either state.
+const WHOLE: Rung = Rung::new(
+    "whole",
+    "every slot is served and every node answers",
+    stability::whole,
+);
+
 /// The rungs of Creating, in the order of the contract's section 7.
 const CREATING: &[Rung] = &[
-    Rung::new(
-        "snapshot",
-        "the spec to build is captured",
-        bootstrap::snapshot,
-    ),
+    SNAPSHOT,
     Rung::new(
         "dead nodes",
         "no node's pod has ended",
@@ -141,11 +151,7 @@ const STABILITY: &[Rung] = &[
 
 /// Then, in a cluster that is whole, in the order of the contract's section 8.
 const PLANNED: &[Rung] = &[
-    Rung::new(
-        "whole",
-        "every slot is served and every node answers",
-        stability::whole,
-    ),
+    WHOLE,
     Rung::new(
         "leaving nodes",
         "no node is on its way out",
@@ -190,16 +196,8 @@ const PLANNED: &[Rung] = &[
 
 /// What is left to do for a formed cluster that passes through Creating.
 const REFORMED: &[Rung] = &[
-    Rung::new(
-        "snapshot",
-        "the spec to build is captured",
-        bootstrap::snapshot,
-    ),
-    Rung::new(
-        "whole",
-        "every slot is served and every node answers",
-        stability::whole,
-    ),
+    SNAPSHOT,
+    WHOLE,
     Rung::new("formed", "the cluster is formed and Active", tls::formed),
 ];
 

@@ -339,15 +339,7 @@ impl Desk {
             namespace: self.namespace.clone(),
             name,
         };
-        let refused = visit
-            .refusals()
-            .find(|one| one.resource == "valkeyclusters");
-        if let Some(refusal) = refused {
-            return Err(Error::Refused {
-                what: "this",
-                refusals: vec![refusal.clone()],
-            });
-        }
+        listed("this", &visit, &["valkeyclusters"])?;
         let key = match (name, clusters.as_slice()) {
             (Some(name), clusters) => {
                 let known = clusters.iter().any(|cluster| cluster.name_any() == name);
@@ -378,8 +370,13 @@ impl Desk {
     async fn overview(&self, all: bool, watch: bool) -> Result<Exit, Error> {
         loop {
             let namespace = (!all).then_some(self.namespace.as_str());
-            let visit = self.visit(namespace).await?;
-            let answer = Overview::of(&visit, namespace)?;
+            let clusters = self.visitor.clusters(namespace).await;
+            let clusters = clusters.map_err(Error::Observe)?.map_err(|refusal| {
+                let what = if all { "-A" } else { "status" };
+                let refusals = vec![refusal];
+                Error::Refused { what, refusals }
+            })?;
+            let answer = Overview::of(&clusters);
             if !self.redraw(&answer, watch).await? {
                 return Ok(Exit::Done);
             }
@@ -428,9 +425,19 @@ fn put(text: &str) -> Result<(), Error> {
     }
 }
 
+/// Refuses to answer without these kinds.
+fn listed(what: &'static str, visit: &Visit, kinds: &[&str]) -> Result<(), Error> {
+    let refused = visit.refusals();
+    let refused = refused.filter(|one| kinds.contains(&one.resource.as_str()));
+    allowed(what, refused.cloned().collect())
+}
+
 /// Refuses to decide on less than the operator knows.
 fn whole(what: &'static str, sight: &Sight) -> Result<(), Error> {
-    let refusals: Vec<Refusal> = sight.gaps().cloned().collect();
+    allowed(what, sight.gaps().cloned().collect())
+}
+
+fn allowed(what: &'static str, refusals: Vec<Refusal>) -> Result<(), Error> {
     if refusals.is_empty() {
         Ok(())
     } else {

@@ -174,14 +174,10 @@ impl Notice {
     /// A step that was taken.
     #[must_use]
     pub fn done(world: &World, action: &Action, why: &Why, made: Option<&NodeName>) -> Self {
+        let note = format!("{}: {why}", sentence(action, made));
         Self {
-            about: About::cluster(&world.cluster),
             related: why.node().and_then(|node| related(world, node)),
-            reason: why.name(),
-            action: action.into(),
-            weight: weight(why),
-            lasting: false,
-            note: advised(&format!("{}: {why}", sentence(action, made)), why),
+            ..Self::step(About::cluster(&world.cluster), action.into(), why, &note)
         }
     }
 
@@ -189,13 +185,8 @@ impl Notice {
     #[must_use]
     pub fn standing(world: &World, why: &Why) -> Self {
         Self {
-            about: About::cluster(&world.cluster),
             related: why.node().and_then(|node| related(world, node)),
-            reason: why.name(),
-            action: "Wait",
-            weight: weight(why),
-            lasting: true,
-            note: advised(&why.to_string(), why),
+            ..Self::wait(About::cluster(&world.cluster), why)
         }
     }
 
@@ -215,30 +206,32 @@ impl Notice {
             NodeAction::DeletePod(_) => "Pod deleted",
             NodeAction::ReleaseNode => "released",
         };
-        Self {
-            about: About::node(namespace, node),
-            related: None,
-            reason: why.name(),
-            action: action.into(),
-            weight: weight(why),
-            lasting: false,
-            note: advised(&format!("{what}: {why}"), why),
-        }
+        let note = format!("{what}: {why}");
+        Self::step(About::node(namespace, node), action.into(), why, &note)
     }
-}
 
-impl Notice {
     /// What a node itself waits for.
     #[must_use]
     pub fn of_waiting_node(namespace: &str, node: &NodeFacts, why: &Why) -> Self {
+        Self::wait(About::node(namespace, node), why)
+    }
+
+    fn step(about: About, action: &'static str, why: &Why, note: &str) -> Self {
         Self {
-            about: About::node(namespace, node),
+            about,
             related: None,
             reason: why.name(),
-            action: "Wait",
+            action,
             weight: weight(why),
+            lasting: false,
+            note: advised(note, why),
+        }
+    }
+
+    fn wait(about: About, why: &Why) -> Self {
+        Self {
             lasting: true,
-            note: advised(&why.to_string(), why),
+            ..Self::step(about, "Wait", why, &why.to_string())
         }
     }
 }

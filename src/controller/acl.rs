@@ -4,21 +4,21 @@
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::controller::{Pass, pass};
+use crate::controller::{Tools, pass};
 
 /// Ticks until it is told to stop.
-pub(super) async fn run(pass: Pass, stop: watch::Receiver<bool>) {
-    pass::run(stop, || tick(&pass)).await;
+pub(super) async fn run(tools: Tools, stop: watch::Receiver<bool>) {
+    pass::run(stop, || tick(&tools)).await;
 }
 
-async fn tick(pass: &Pass) {
-    let clusters = pass::clusters(&pass.reader, |_| true);
+async fn tick(tools: &Tools) {
+    let clusters = pass::clusters(&tools.reader, |_| true);
     info!(clusters = clusters.len(), "ACL reconcile tick");
-    pass::each(pass, &clusters, "ACL LOAD", async |cluster, world| {
-        let failed = pass.writer.reload_acls(&world).await;
+    pass::each(tools, &clusters, "ACL LOAD", async |cluster, world| {
+        let failed = tools.writer.reload_acls(&world).await;
         let refusal = failed.iter().find_map(|(_, error)| error.refusal());
-        pass.telling.acl(&world, refusal);
-        pass.reader.note_acl(&cluster, refusal.map(str::to_owned));
+        tools.telling.acl(&world, refusal);
+        tools.reader.note_acl(&cluster, refusal.map(str::to_owned));
         failed
     })
     .await;

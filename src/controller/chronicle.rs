@@ -218,8 +218,7 @@ impl Chronicle {
     }
 
     /// Looks who is primary, and gives a receipt for each shard where that is another than before.
-    pub(super) fn looked(&mut self, world: &World, now: Instant) -> Vec<HandOver> {
-        let topology = Topology::of(world);
+    pub(super) fn looked(&mut self, topology: &Topology<'_>, now: Instant) -> Vec<HandOver> {
         let owning = topology.shards.values().filter(|one| !one.slots.is_empty());
         let mut seats = std::mem::take(&mut self.seats);
         let mut receipts = Vec::new();

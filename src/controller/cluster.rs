@@ -36,7 +36,7 @@ pub(super) async fn run(
     stop: watch::Receiver<bool>,
 ) {
     let context = Arc::new(context);
-    let store = context.reader.stores().clusters.clone();
+    let store = context.tools.reader.stores().clusters.clone();
     let changes = stream::poll_fn(move |task| changed.poll_recv(task))
         .map(|cluster| ObjectRef::new(&cluster.name).within(&cluster.namespace));
     Controller::for_shared_stream(stream::pending(), store)
@@ -58,7 +58,7 @@ pub(super) async fn run(
                     name: gone.name,
                 };
                 context.forget(&gone);
-                context.telling.forget(&gone);
+                context.tools.telling.forget(&gone);
             }
             std::future::ready(())
         })
@@ -78,7 +78,10 @@ async fn reconcile(
     debug!(cluster_name, namespace, "tick begins");
     let told = async {
         let ended = tick(&context, &key).await;
-        context.telling.ended(&cluster, &key, ended.as_ref().err());
+        context
+            .tools
+            .telling
+            .ended(&cluster, &key, ended.as_ref().err());
         ended
     };
     let next = context.guarded(&key, deleting, told).await;
@@ -131,7 +134,7 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
             thought = Thought::of(&world);
         }
     }
-    let writer = &context.writer;
+    let writer = &context.tools.writer;
     writer
         .upkeep(&world, &thought.upkeep)
         .await
@@ -144,6 +147,7 @@ async fn tick(context: &Context<ClusterRef>, key: &ClusterRef) -> Result<Duratio
         desired, decision, ..
     } = &thought;
     context
+        .tools
         .telling
         .concluded(&world, desired, decision, made.as_ref());
     Ok(conclude(context, &world, decision, made.as_ref()))
@@ -191,7 +195,7 @@ async fn is_confirmed(
     if !thought.upkeep.is_empty() {
         return Ok(false);
     }
-    let confirmed = context.reader.confirms(world, touched).await;
+    let confirmed = context.tools.reader.confirms(world, touched).await;
     confirmed.map_err(Error::Observe)
 }
 
@@ -201,6 +205,7 @@ async fn observe(
     source: Source,
 ) -> Result<Option<World>, Error> {
     context
+        .tools
         .reader
         .world(key, source)
         .await
@@ -244,7 +249,7 @@ fn conclude(
         // Spread, so that a thousand clusters that became Active at once do not tick at once.
         Verdict::Pass => context
             .rhythm(key, super::pace::Rhythm::idled)
-            .mul_f64(context.writer.spread(key)),
+            .mul_f64(context.tools.writer.spread(key)),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn run(
     stop: watch::Receiver<bool>,
 ) {
     let context = Arc::new(context);
-    let store = context.reader.stores().nodes.clone();
+    let store = context.tools.reader.stores().nodes.clone();
     let changes = stream::poll_fn(move |task| changed.poll_recv(task))
         .map(|(namespace, node)| ObjectRef::new(node.as_str()).within(&namespace));
     Controller::for_shared_stream(stream::pending(), store)
@@ -83,7 +83,7 @@ async fn tick(
     key: &NodeRef,
     cluster: &ClusterRef,
 ) -> Result<Duration, Error> {
-    let look = |source| context.reader.node(&key.0, &key.1, source);
+    let look = |source| context.tools.reader.node(&key.0, &key.1, source);
     let idle = || context.rhythm(key, super::pace::Rhythm::idled);
     let Some(seen) = look(Source::Stores).await.map_err(Error::Observe)? else {
         return Ok(idle());
@@ -115,12 +115,12 @@ async fn tick(
         Verdict::Take(action, why) => {
             perform(context, home.as_ref(), key, &node, &action).await?;
             say(key, cluster, &action, &why.to_string());
-            context.telling.stepped(&key.0, &node, &action, &why);
+            context.tools.telling.stepped(&key.0, &node, &action, &why);
             Ok(context.rhythm(key, super::pace::Rhythm::stepped))
         }
         Verdict::Hold(why) => {
             if context.rhythm(key, |rhythm| rhythm.worth_saying(&why, Instant::now())) {
-                context.telling.node_waits(&key.0, &node, &why);
+                context.tools.telling.node_waits(&key.0, &node, &why);
                 let (namespace, node) = key;
                 warn!(cluster_name = cluster.name, namespace, %node, because = %why, "waiting");
             }
@@ -137,6 +137,7 @@ async fn home(
     cluster: &ClusterRef,
 ) -> Result<Option<(World, Desired)>, Error> {
     let world = context
+        .tools
         .reader
         .kubernetes_world(cluster, Source::Stores)
         .await;
@@ -158,7 +159,7 @@ async fn perform(
     node: &NodeFacts,
     action: &NodeAction,
 ) -> Result<(), Error> {
-    let writer = &context.writer;
+    let writer = &context.tools.writer;
     let performed = match home {
         Some((world, desired)) => writer.perform_node(world, desired, node, action).await,
         None => writer.farewell(namespace, node, action).await,

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::act::Error;
 use crate::api::cluster::ValkeyCluster;
-use crate::controller::{Pass, stopped};
+use crate::controller::{Tools, stopped};
 use crate::metrics::Outcome;
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
@@ -53,19 +53,19 @@ pub(super) fn clusters(reader: &Reader, meant: impl Fn(&ValkeyCluster) -> bool) 
 /// Serves each of them by its world, as the stores have it. What fails is said as `what`, and left to
 /// the next pass.
 pub(super) async fn each<F: Future<Output = Vec<(NodeName, Error)>>>(
-    pass: &Pass,
+    tools: &Tools,
     clusters: &[ClusterRef],
     what: &str,
     serve: impl Fn(ClusterRef, World) -> F,
 ) {
     let serve = &serve;
-    let reader = &pass.reader;
+    let reader = &tools.reader;
     let served = clusters.iter().map(|cluster| async move {
         let (cluster_name, namespace) = (&cluster.name, &cluster.namespace);
         let begun = Instant::now();
         let ended = |outcome| {
-            let telling = &pass.telling;
-            telling.reconciled(pass.name, outcome, begun.elapsed());
+            let telling = &tools.telling;
+            telling.reconciled(tools.name, outcome, begun.elapsed());
         };
         let failed = match reader.kubernetes_world(cluster, Source::Stores).await {
             Ok(Some(world)) => serve(cluster.clone(), world).await,

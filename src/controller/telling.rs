@@ -18,6 +18,7 @@ use crate::model::chain;
 use crate::model::decision::{Action, Decision, NodeAction, Verdict};
 use crate::model::desired::Desired;
 use crate::model::name::{ClusterRef, NodeName};
+use crate::model::shards::Topology;
 use crate::model::why::Why;
 use crate::model::world::{NodeFacts, World};
 use crate::observe::stores::Stores;
@@ -99,14 +100,15 @@ impl Telling {
         made: Option<&NodeName>,
     ) {
         let key = &world.cluster.key;
+        let topology = Topology::of(world);
         if world.cluster.deleting {
             self.metrics.forget(key);
         } else {
-            let reading = Reading::of(world, desired, waited_for(decision));
+            let reading = Reading::of(world, &topology, desired, waited_for(decision));
             self.metrics.observed(key, reading);
         }
         let now = Instant::now();
-        for receipt in self.chronicle(key, |chronicle| chronicle.looked(world, now)) {
+        for receipt in self.chronicle(key, |chronicle| chronicle.looked(&topology, now)) {
             self.handed_over(world, &receipt);
         }
         let paused = world.cluster.paused;

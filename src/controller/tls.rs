@@ -4,18 +4,18 @@
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::controller::{Pass, pass};
+use crate::controller::{Tools, pass};
 
 /// Ticks until it is told to stop.
-pub(super) async fn run(pass: Pass, stop: watch::Receiver<bool>) {
-    pass::run(stop, || tick(&pass)).await;
+pub(super) async fn run(tools: Tools, stop: watch::Receiver<bool>) {
+    pass::run(stop, || tick(&tools)).await;
 }
 
-async fn tick(pass: &Pass) {
-    let clusters = pass::clusters(&pass.reader, |cluster| cluster.spec.tls.is_some());
+async fn tick(tools: &Tools) {
+    let clusters = pass::clusters(&tools.reader, |cluster| cluster.spec.tls.is_some());
     info!(clusters = clusters.len(), "TLS reconcile tick");
-    pass::each(pass, &clusters, "certificate reload", async |_, world| {
-        pass.writer.reload_certificates(&world).await
+    pass::each(tools, &clusters, "certificate reload", async |_, world| {
+        tools.writer.reload_certificates(&world).await
     })
     .await;
 }

@@ -1,10 +1,13 @@
 //! One cluster in numbers, as its last tick saw it.
 //! Never kept longer than the cluster.
 
+use std::collections::BTreeMap;
+
 use crate::api::cluster::ClusterState;
 use crate::api::node::Lifecycle;
 use crate::metrics::Sample;
 use crate::model::desired::{Desired, Shape};
+use crate::model::name::ValkeyId;
 use crate::model::shards::{Answer, Topology};
 use crate::model::slots::SLOT_COUNT;
 use crate::model::why::Why;
@@ -46,16 +49,26 @@ struct Held {
 impl Reading {
     /// Reads a World; `waiting` is what its tick waits for.
     #[must_use]
-    pub fn of(world: &World, desired: &Desired, waiting: Option<&Why>) -> Self {
-        let topology = Topology::of(world);
+    pub fn of(
+        world: &World,
+        topology: &Topology<'_>,
+        desired: &Desired,
+        waiting: Option<&Why>,
+    ) -> Self {
         let owners = topology.shards.values().filter(|one| !one.slots.is_empty());
         let answering = owners.filter_map(|shard| Some((shard, shard.answering_primary()?)));
         let answering: Vec<_> = answering.collect();
         let slots = answering.iter().map(|(shard, _)| shard.slots.count()).sum();
-        let replicas = |primary: Answer<'_>| topology.linked_replicas(primary).count();
+        let mut linked: BTreeMap<&ValkeyId, u32> = BTreeMap::new();
+        for replica in topology.answers.iter().filter(|one| one.is_linked()) {
+            if let Some(primary) = replica.view.primary() {
+                *linked.entry(primary).or_default() += 1;
+            }
+        }
         let wanted = desired.shape;
         let complete = answering.iter().all(|(_, primary)| {
-            u32::try_from(replicas(*primary)).is_ok_and(|count| count >= wanted.replicas)
+            let count = linked.get(&primary.view.id).copied();
+            count.unwrap_or(0) >= wanted.replicas
         });
         let agreed = topology.answers.iter().all(|answer| answer.view.cluster_ok);
         let state = world.cluster.status.state;
@@ -72,7 +85,7 @@ impl Reading {
             healthy,
             healthy_at: healthy.then_some(world.now),
             expiry: offer.map(|offer| offer.expires),
-            nodes: nodes.map(|node| Node::of(&topology, node)).collect(),
+            nodes: nodes.map(|node| Node::of(topology, node)).collect(),
         }
     }
 
@@ -95,17 +108,16 @@ impl Reading {
 
 impl Node {
     fn of(topology: &Topology<'_>, node: &NodeFacts) -> Self {
-        let held = topology.answer(node).map(|answer| {
-            let primary = answer.view.primary().and_then(|id| {
+        let held = node.view().map(|view| {
+            let primary = view.primary().and_then(|id| {
                 let mut answers = topology.answers.iter();
                 answers.find(|one| one.view.id == *id)
             });
-            let behind =
-                |primary: &Answer<'_>| primary.view.offset().saturating_sub(answer.view.offset());
+            let behind = |primary: &Answer<'_>| primary.view.offset().saturating_sub(view.offset());
             Held {
-                keys: answer.view.load.keys,
-                used_bytes: answer.view.load.used_bytes,
-                max_bytes: answer.view.load.max_bytes,
+                keys: view.load.keys,
+                used_bytes: view.load.used_bytes,
+                max_bytes: view.load.max_bytes,
                 lag_bytes: primary.map(behind),
             }
         });

@@ -68,7 +68,7 @@ pub struct Menu {
 }
 
 /// The objects that are kept in every state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Kept {
     /// The headless Service.
     pub service: Keeping<()>,
@@ -101,9 +101,10 @@ pub enum TlsSecret {
 }
 
 /// Whether an object with a name of ours is there, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Keeping<T> {
     /// There is none.
+    #[default]
     Absent,
     /// It is owned by this cluster.
     Ours(T),

@@ -21,7 +21,7 @@ use tokio::io::DuplexStream;
 
 use crate::api::cluster::{ValkeyCluster, ZoneSpread};
 use crate::api::node::ValkeyNode;
-use crate::api::{OWNED_SELECTOR, POD_SELECTOR, PORT};
+use crate::api::{LABEL_ZONE, OWNED_SELECTOR, POD_SELECTOR, PORT};
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
 use crate::model::world::{Menu, World};
@@ -29,9 +29,6 @@ use crate::observe::lean::LeanPod;
 use crate::observe::stores::Stores;
 use crate::observe::{Error, Reader, Source, kubernetes};
 use crate::valkey::client::Connector;
-
-/// The label by which a machine names its zone.
-const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 
 const FORBIDDEN: u16 = 403;
 
@@ -110,6 +107,21 @@ impl Visitor {
             doors: Doors::default(),
             refusals: Refusals::default(),
         }
+    }
+
+    /// Lists the clusters alone, in one namespace or in all; a refusal where that may not be.
+    pub async fn clusters(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Result<Vec<Arc<ValkeyCluster>>, Refusal>, Error> {
+        let lister = Lister {
+            client: &self.client,
+            namespace,
+            refusals: Mutex::default(),
+        };
+        let clusters = lister.namespaced("").await?;
+        let refused = lock(&lister.refusals).pop_first();
+        Ok(refused.map_or_else(|| Ok(sorted(&clusters)), Err))
     }
 
     /// Lists all that a World is made of, in one namespace or in all.
@@ -226,9 +238,7 @@ impl Visit {
     /// Every cluster that was listed, by namespace and name.
     #[must_use]
     pub fn clusters(&self) -> Vec<Arc<ValkeyCluster>> {
-        let mut clusters = self.reader.stores.clusters.state();
-        clusters.sort_by_key(|cluster| (cluster.namespace(), cluster.name_any()));
-        clusters
+        sorted(&self.reader.stores.clusters)
     }
 
     /// The menu.
@@ -278,15 +288,13 @@ impl Visit {
     pub async fn sight(&self, cluster: &ClusterRef) -> Result<Option<Sight>, Error> {
         let mut refusals = self.refusals.clone();
         let world = match self.reader.world(cluster, Source::Stores).await {
-            Err(error) if is_forbidden(&error) => {
-                if let Error::Read { name, .. } = error {
-                    refusals.insert(Refusal {
-                        verb: "get",
-                        resource: Secret::plural(&()).into_owned(),
-                        name: Some(name),
-                        namespace: Some(cluster.namespace.clone()),
-                    });
-                }
+            Err(Error::Read { name, source, .. }) if is_status(&source, FORBIDDEN) => {
+                refusals.insert(Refusal {
+                    verb: "get",
+                    resource: Secret::plural(&()).into_owned(),
+                    name: Some(name),
+                    namespace: Some(cluster.namespace.clone()),
+                });
                 let alone = Source::StoresAlone;
                 self.reader.kubernetes_world(cluster, alone).await?
             }
@@ -300,11 +308,11 @@ impl Visit {
     }
 }
 
-fn is_forbidden(error: &Error) -> bool {
-    match error {
-        Error::Read { source, .. } => is_status(source, FORBIDDEN),
-        Error::Incomplete { .. } => false,
-    }
+/// By namespace and name.
+fn sorted(clusters: &Store<ValkeyCluster>) -> Vec<Arc<ValkeyCluster>> {
+    let mut clusters = clusters.state();
+    clusters.sort_by_key(|cluster| (cluster.namespace(), cluster.name_any()));
+    clusters
 }
 
 /// Lists kinds, and notes which of them it may not.

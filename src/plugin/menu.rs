@@ -10,10 +10,10 @@ use crate::api::cluster::{ValkeyCluster, ValkeyClusterSpec, ValkeyClusterStatus,
 use crate::api::config::ValkeyConfigSpec;
 use crate::model::desired::{MenuError, Resolved, Sourced, User};
 use crate::model::name::{ClusterRef, Uid};
-use crate::model::world::{ClusterFacts, Keeping, Kept, Menu, World};
-use crate::observe::visit::{Refusal, Visit};
+use crate::model::world::{ClusterFacts, Kept, Menu, World};
+use crate::observe::visit::Visit;
 use crate::plugin::print::{Cell, Table, Tone, said};
-use crate::plugin::{Desk, Error, Exit, Shown};
+use crate::plugin::{Desk, Error, Exit, Shown, listed};
 use crate::resolve;
 
 /// What a config means for a cluster that picks it.
@@ -33,6 +33,9 @@ struct Entry {
     /// The config that sets it; `(operator)` where the operator does.
     from: String,
 }
+
+/// What a menu is made of.
+pub(super) const MENU_KINDS: [&str; 3] = ["valkeyconfigs", "valkeyimages", "valkeyroles"];
 
 /// Who sets what no config sets.
 const OPERATOR: &str = "(operator)";
@@ -74,12 +77,7 @@ fn hypothetical(menu: &Menu, config: &str) -> World {
             paused: false,
         },
         menu: menu.clone(),
-        kept: Kept {
-            service: Keeping::Absent,
-            auth: Keeping::Absent,
-            acl: Keeping::Absent,
-            tls: Keeping::Absent,
-        },
+        kept: Kept::default(),
         tls_secret: None,
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),
@@ -320,17 +318,7 @@ impl Desk {
     /// Resolves a config, or lists who uses it.
     pub(super) async fn menu(&self, config: String, used_by: bool) -> Result<Exit, Error> {
         let mut visit = self.visit(None).await?;
-        let menu_kinds = ["valkeyconfigs", "valkeyimages", "valkeyroles"];
-        let refused = visit
-            .refusals()
-            .filter(|one| menu_kinds.contains(&one.resource.as_str()));
-        let refusals: Vec<Refusal> = refused.cloned().collect();
-        if !refusals.is_empty() {
-            return Err(Error::Refused {
-                what: "the menu",
-                refusals,
-            });
-        }
+        listed("the menu", &visit, &MENU_KINDS)?;
         let menu = visit.menu();
         if !used_by {
             let answer = MenuAnswer::of(&menu, &config);

@@ -13,8 +13,9 @@ use serde::Serialize;
 use crate::api::acl::KeyAccess;
 use crate::api::role::{Access, ValkeyRoleSpec};
 use crate::model::desired::{Grant, Resolved, User};
+use crate::plugin::menu::MENU_KINDS;
 use crate::plugin::print::{Cell, Table, Tone, said, wrapped};
-use crate::plugin::{Asked, Desk, Error, Exit, Shown};
+use crate::plugin::{Asked, Desk, Error, Exit, Shown, listed};
 use crate::resolve;
 
 /// A line for each command: its name, with `|` before a subcommand; its categories; `-`, or for each
@@ -313,20 +314,7 @@ impl Desk {
         } = asked;
         find(&command).map_err(Error::Command)?;
         let (cluster, visit) = self.find(cluster).await?;
-        let refusals: Vec<_> = visit
-            .refusals()
-            .filter(|refusal| {
-                ["valkeyconfigs", "valkeyroles", "valkeyimages"]
-                    .contains(&refusal.resource.as_str())
-            })
-            .cloned()
-            .collect();
-        if !refusals.is_empty() {
-            return Err(Error::Refused {
-                what: "this",
-                refusals,
-            });
-        }
+        listed("this", &visit, &MENU_KINDS)?;
         let world = visit.outline(&cluster).await.map_err(Error::Observe)?;
         let world = world.ok_or(Error::NoCluster(cluster))?;
         let resolved = resolve::desired(&world)

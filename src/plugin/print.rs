@@ -3,7 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::model::slots::SlotSet;
+use crate::model::slots::{SLOT_COUNT, SlotSet};
 
 /// Where nothing is known of the terminal: a pipe or a file.
 pub(super) const WIDTH: usize = 120;
@@ -211,10 +211,9 @@ pub(super) fn said(name: &str, words: &str, width: usize) -> String {
 /// The slots as a bar of as many cells: full where all of a cell's slots are in the set, half where
 /// some are.
 pub(super) fn bar(slots: &SlotSet, cells: u32) -> String {
-    const SLOTS: u32 = crate::api::SHARDS_MAX;
     let mut bar = String::new();
     for cell in 0..cells {
-        let (start, end) = (cell * SLOTS / cells, (cell + 1) * SLOTS / cells);
+        let (start, end) = (cell * SLOT_COUNT / cells, (cell + 1) * SLOT_COUNT / cells);
         let held: u32 = slots
             .ranges()
             .iter()

@@ -2,23 +2,24 @@
 //! Never guesses: what may not be read is left out, and said to be.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::api::SHARDS_MAX;
 use crate::api::cluster::{ClusterState, ValkeyCluster};
 use crate::api::node::Lifecycle;
 use crate::model::name::NodeName;
-use crate::model::shards::{Primary, Shard, Topology};
+use crate::model::shards::{Shard, Topology};
+use crate::model::slots::SLOT_COUNT;
 use crate::model::topology::Role;
 use crate::model::world::{
     ClusterFacts, Host, NodeFacts, PodFacts, PodPhase, PodSighting, PodTrouble, Sighting,
 };
-use crate::observe::visit::{Place, Sight, Visit};
+use crate::observe::visit::{Place, Sight};
 use crate::plugin::plan::Plan;
 use crate::plugin::print::{Cell, Table, Tone, bar, bytes, said};
-use crate::plugin::{Error, Shown, name_of, tone_of};
+use crate::plugin::{Shown, name_of, tone_of};
 
 /// A cluster as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -179,10 +180,7 @@ fn shard_status(
     topology: &Topology<'_>,
     place: &impl Fn(&NodeName) -> Place,
 ) -> ShardStatus {
-    let primary = match shard.primary {
-        Primary::Answers(answer) => Some(answer.view.offset()),
-        Primary::Unheard(_) | Primary::Nobody => None,
-    };
+    let primary = shard.answering_primary().map(|answer| answer.view.offset());
     let mut nodes = shard.nodes.clone();
     nodes.sort_by_key(|node| (Reverse(shard.is_primary(node)), &node.name));
     ShardStatus {
@@ -275,7 +273,7 @@ impl Shown for Status {
             width,
         ));
         if let Some(owned) = self.slots_owned {
-            let words = format!("{owned} of {SHARDS_MAX} have an owner");
+            let words = format!("{owned} of {SLOT_COUNT} have an owner");
             text.push_str(&said("slots", &words, width));
         }
         if let Some(skew) = self.skew_percent {
@@ -438,22 +436,12 @@ struct Line {
 }
 
 impl Overview {
-    /// All that a visit listed.
-    pub fn of(visit: &Visit, namespace: Option<&str>) -> Result<Self, Error> {
-        let refused = visit
-            .refusals()
-            .find(|one| one.resource == "valkeyclusters");
-        if let Some(refusal) = refused {
-            let what = if namespace.is_none() { "-A" } else { "status" };
-            return Err(Error::Refused {
-                what,
-                refusals: vec![refusal.clone()],
-            });
-        }
-        let clusters = visit.clusters();
-        Ok(Self {
+    /// All that were listed.
+    #[must_use]
+    pub fn of(clusters: &[Arc<ValkeyCluster>]) -> Self {
+        Self {
             clusters: clusters.iter().map(|cluster| Line::of(cluster)).collect(),
-        })
+        }
     }
 }
 

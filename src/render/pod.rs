@@ -38,6 +38,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::api;
+use crate::api::LABEL_ZONE;
 use crate::api::cluster::Placement;
 use crate::api::cluster::ZoneSpread;
 use crate::api::node::ValkeyNodeSpec;
@@ -70,10 +71,7 @@ const MODE_PUBLIC: i32 = 0o444;
 /// Readable by root and by the pod's `fsGroup`, which the kubelet makes the owner of the file.
 const MODE_GROUP: i32 = 0o440;
 
-/// Where the zone of a Kubernetes node is told.
-const TOPOLOGY_ZONE: &str = "topology.kubernetes.io/zone";
-
-/// Where its name is told.
+/// Where the name of a Kubernetes node is told.
 const TOPOLOGY_HOST: &str = "kubernetes.io/hostname";
 
 /// The pod of a node. What the node recorded when it was made comes from the node; annotations and scheduling
@@ -363,7 +361,7 @@ fn zone_affinity(placement: &Placement) -> Option<Affinity> {
     // No zones named is no restriction; the API server would refuse an empty list.
     let zones = Some(placement.zones.clone()).filter(|zones| !zones.is_empty())?;
     let in_zones = NodeSelectorRequirement {
-        key: TOPOLOGY_ZONE.to_owned(),
+        key: LABEL_ZONE.to_owned(),
         operator: "In".to_owned(),
         values: Some(zones),
     };
@@ -404,10 +402,10 @@ fn spread(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Vec<TopologySpreadCons
     let mut constraints = vec![constraint(TOPOLOGY_HOST, false, &shard)];
     if let Some(placement) = node.placement.as_ref().filter(|p| !p.zones.is_empty()) {
         match placement.zone_spread.unwrap_or_default() {
-            ZoneSpread::BestEffort => constraints.push(constraint(TOPOLOGY_ZONE, false, &shard)),
+            ZoneSpread::BestEffort => constraints.push(constraint(LABEL_ZONE, false, &shard)),
             ZoneSpread::Required => {
-                constraints.push(constraint(TOPOLOGY_ZONE, true, &shard));
-                constraints.push(constraint(TOPOLOGY_ZONE, false, &labels(cluster)));
+                constraints.push(constraint(LABEL_ZONE, true, &shard));
+                constraints.push(constraint(LABEL_ZONE, false, &labels(cluster)));
             }
         }
     }

@@ -88,26 +88,20 @@ pub(super) fn blamed<'a>(
 ) -> Option<&'a str> {
     let next =
         |(_, config): &(&str, &'a ValkeyConfigSpec)| found(configs, config.base_ref.as_deref()?);
-    let chain = std::iter::successors(found(configs, selected), next).take(DEPTH_MAX);
-    let names = |spec: &ValkeyConfigSpec| match error {
+    let mut chain = std::iter::successors(found(configs, selected), next).take(DEPTH_MAX);
+    let blamed = chain.find(|(config, spec)| match error {
         MenuError::ConfigNotFound(name) => spec.base_ref.as_ref() == Some(name),
         MenuError::ImageNotFound(name) => spec.image_ref.as_ref() == Some(name),
         MenuError::RoleNotFound { username, .. } => {
             let mut bindings = spec.acl.iter().flatten();
             bindings.any(|binding| binding.username == *username)
         }
-        MenuError::NoImage(_) | MenuError::TooDeep | MenuError::DuplicateUser(_) => false,
-    };
-    let mut chain = chain;
-    match error {
-        MenuError::NoImage(name) => chain.find(|(config, _)| config == name),
-        MenuError::TooDeep => chain.next(),
-        MenuError::ConfigNotFound(_)
-        | MenuError::ImageNotFound(_)
-        | MenuError::RoleNotFound { .. }
-        | MenuError::DuplicateUser(_) => chain.find(|(_, spec)| names(spec)),
-    }
-    .map(|(name, _)| name)
+        MenuError::NoImage(name) => config == name,
+        // It begins with the first.
+        MenuError::TooDeep => true,
+        MenuError::DuplicateUser(_) => false,
+    });
+    blamed.map(|(name, _)| name)
 }
 
 fn found<'a>(

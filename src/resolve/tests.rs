@@ -14,7 +14,6 @@ use crate::model::desired::Shape;
 use crate::model::name::ClusterRef;
 use crate::model::name::Uid;
 use crate::model::world::ClusterFacts;
-use crate::model::world::Keeping;
 use crate::model::world::Kept;
 use crate::model::world::Menu;
 use crate::model::world::World;
@@ -52,12 +51,7 @@ fn world(parts: &Value) -> World {
             images: serde_json::from_value(images).unwrap(),
             roles: serde_json::from_value(part("roles")).unwrap(),
         },
-        kept: Kept {
-            service: Keeping::Absent,
-            auth: Keeping::Absent,
-            acl: Keeping::Absent,
-            tls: Keeping::Absent,
-        },
+        kept: Kept::default(),
         tls_secret: None,
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),

@@ -329,35 +329,20 @@ impl Connector {
     async fn login(&self, target: &Target<'_>) -> Result<MultiplexedConnection, Error> {
         let failed = |source| connect_error(target.address, source);
         let address = SocketAddr::new(target.address, self.port);
-        let connected = match (&self.wire, &target.tls) {
-            (Wire::Network, None) => {
+        let tls = target.tls.as_ref();
+        let connected = match &self.wire {
+            Wire::Network => {
                 let stream = tcp(address).await.map_err(failed)?;
-                speak(stream, CALL_TIMEOUT).await
+                converse(stream, tls, CALL_TIMEOUT).await
             }
-            (Wire::Network, Some(tls)) => {
-                let stream = tcp(address).await.map_err(failed)?;
-                speak(
-                    through_tls(stream, tls).await.map_err(failed)?,
-                    CALL_TIMEOUT,
-                )
-                .await
-            }
-            (
-                Wire::Dialed {
-                    dial,
-                    tls: speaks_tls,
-                    patience,
-                },
-                tls,
-            ) => {
+            Wire::Dialed {
+                dial,
+                tls: speaks_tls,
+                patience,
+            } => {
                 let stream = dial(address).await;
                 let stream = stream.map_err(|error| failed(error.into()))?;
-                match tls.as_ref().filter(|_| *speaks_tls) {
-                    Some(tls) => {
-                        speak(through_tls(stream, tls).await.map_err(failed)?, *patience).await
-                    }
-                    None => speak(stream, *patience).await,
-                }
+                converse(stream, tls.filter(|_| *speaks_tls), *patience).await
             }
         };
         log_in(target, connected.map_err(failed)?).await
@@ -462,6 +447,18 @@ async fn tcp(address: SocketAddr) -> RedisResult<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Speaks over a byte stream, through TLS where there is any.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    tls: Option<&Tls<'_>>,
+    patience: Duration,
+) -> RedisResult<MultiplexedConnection> {
+    match tls {
+        Some(tls) => speak(through_tls(stream, tls).await?, patience).await,
+        None => speak(stream, patience).await,
+    }
 }
 
 async fn through_tls<S: AsyncRead + AsyncWrite + Unpin>(

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -30,12 +29,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::follow::Followed;
+use crate::ledger::lock;
 use crate::living::Living;
 use crate::living::config;
-use crate::restart::all;
-use crate::slow;
 use crate::stage::Shape;
 use crate::stage::say;
+use crate::thorough;
 use crate::world::Wanted;
 use crate::world::World;
 
@@ -143,10 +142,6 @@ impl Proxy {
         mood.trouble = trouble;
         std::mem::take(&mut mood.struck)
     }
-}
-
-fn lock(mood: &Mutex<Mood>) -> std::sync::MutexGuard<'_, Mood> {
-    mood.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn kubeconfig(world: &World, address: SocketAddr) -> PathBuf {
@@ -280,12 +275,7 @@ fn page(body: &serde_json::Value) -> Response<Body> {
 
 #[test]
 fn an_operator_outlives_the_troubles_of_its_api_server() {
-    let test = "an_operator_outlives_the_troubles_of_its_api_server";
-    if !slow(test) {
-        return;
-    }
-    if !all() {
-        say(&format!("{test} is skipped: ALL is not 1"));
+    if !thorough("an_operator_outlives_the_troubles_of_its_api_server") {
         return;
     }
     let world = World::without_operator();

@@ -9,13 +9,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::restart::all;
-use crate::slow;
-use crate::stage::say;
 use crate::testbed::binaries;
 use crate::testbed::command::run;
 use crate::testbed::image;
 use crate::testbed::operator::install_kinds;
+use crate::thorough;
 use crate::world::Wanted;
 use crate::world::World;
 
@@ -75,12 +73,7 @@ impl Helm<'_> {
 
 #[test]
 fn the_chart_installs_upgrades_and_goes_without_a_cluster_noticing() {
-    let test = "the_chart_installs_upgrades_and_goes_without_a_cluster_noticing";
-    if !slow(test) {
-        return;
-    }
-    if !all() {
-        say(&format!("{test} is skipped: ALL is not 1"));
+    if !thorough("the_chart_installs_upgrades_and_goes_without_a_cluster_noticing") {
         return;
     }
     let world = World::without_operator();
@@ -101,15 +94,9 @@ fn the_chart_installs_upgrades_and_goes_without_a_cluster_noticing() {
     helm.release(&chart, Path::new(env!("CARGO_BIN_EXE_valkey-operator")));
     // It has looked at everything, and found nothing to do.
     world.wait_until_formed(&WANTED);
-    world.until("a look at the cluster", WANTED.namespace, || {
-        let said = world.said_of(WANTED.namespace, WANTED.name)?;
-        let looked = said.iter().any(|(message, _)| message == "active tick");
-        if looked {
-            Ok(())
-        } else {
-            Err(format!("{said:?}"))
-        }
-    });
+    let looked = |message: &str, _: &str| message == "active tick";
+    let (namespace, name) = (WANTED.namespace, WANTED.name);
+    world.wait_until_said("a look at the cluster", namespace, name, looked);
     assert_eq!(uids(&world), first, "an upgrade replaces no pod");
 
     helm.run(&["uninstall", RELEASE, "--wait"]);

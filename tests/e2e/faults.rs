@@ -4,10 +4,10 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::all;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::follow::Said;
-use crate::restart::all;
 use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;

@@ -16,16 +16,16 @@ use crate::living::Living;
 use crate::living::addresses;
 use crate::living::manifest;
 use crate::living::rolled;
-use crate::restart::all;
-use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::ask;
 use crate::stage::say;
 use crate::testbed::machine::Signal;
 use crate::testbed::pod::PodName;
+use crate::thorough;
 use crate::watch::row;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 const WANTED: Wanted<'_> = Wanted {
     namespace: "figures",
@@ -158,21 +158,14 @@ impl Bench<'_> {
     }
 
     fn pod(&self, ip: &str) -> String {
-        let mut pods = self.living.formed.pods.iter();
-        let pod = pods.find(|pod| pod["status"]["podIP"] == *ip);
-        let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
-        name.expect("a pod").to_owned()
+        let name = self.living.formed.pod(ip)["metadata"]["name"].as_str();
+        name.expect("a name").to_owned()
     }
 }
 
 #[test]
 fn figures_hold_beside_their_floors() {
-    let name = "figures_hold_beside_their_floors";
-    if !slow(name) {
-        return;
-    }
-    if !all() {
-        say(&format!("{name} is skipped: ALL is not 1"));
+    if !thorough("figures_hold_beside_their_floors") {
         return;
     }
     let world = World::without_operator();
@@ -301,16 +294,12 @@ fn rolls(bench: &mut Bench<'_>) -> Figure {
 
 /// Room for the data that is moved.
 fn roomy_config(world: &World) {
-    world.apply_all(&[json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": "ValkeyConfig",
-        "metadata": {"name": WANTED.namespace},
-        "spec": {
-            "baseRef": "standard",
-            "resources": {"cpu": "500m", "memory": "512Mi"},
-            "valkey": {"hz": "11"},
-        },
-    })]);
+    let spec = json!({
+        "baseRef": "standard",
+        "resources": {"cpu": "500m", "memory": "512Mi"},
+        "valkey": {"hz": "11"},
+    });
+    world.apply_all(&[menu("ValkeyConfig", WANTED.namespace, &spec)]);
 }
 
 /// P8: a shard more, with data, beside one job a source at once.

@@ -10,13 +10,13 @@ use serde_json::json;
 
 use crate::living::rolled;
 use crate::machines::office;
-use crate::restart::all;
 use crate::slow;
-use crate::stage::say;
+use crate::thorough;
 use crate::world::Formed;
 use crate::world::Login;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 /// SHA-256 of `secret`.
 const HASH: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
@@ -38,15 +38,6 @@ const SPREAD: Wanted<'_> = Wanted {
     replicas: 1,
 };
 
-fn menu(kind: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    })
-}
-
 fn config(name: &str, valkey: &Value) -> Value {
     menu(
         "ValkeyConfig",
@@ -55,10 +46,9 @@ fn config(name: &str, valkey: &Value) -> Value {
     )
 }
 
-fn uids(formed: &Formed) -> BTreeSet<&str> {
-    let pods = formed.pods.iter();
-    pods.filter_map(|pod| pod["metadata"]["uid"].as_str())
-        .collect()
+fn uids(pods: &[Value]) -> BTreeSet<&str> {
+    let uids = pods.iter().map(|pod| pod["metadata"]["uid"].as_str());
+    uids.flatten().collect()
 }
 
 #[test]
@@ -119,25 +109,19 @@ fn an_unknown_setting_costs_a_newcomer(world: &World, before: &Formed) {
         "set",
         &json!({"hz": "20", "no-such-setting": "yes"}),
     )]);
-    world.until("the newcomer's last words are said", "governed", || {
-        let said = world.said_of("governed", "setting")?;
-        let told = |(_, because): &&(String, String)| because.contains("no-such-setting");
-        said.iter()
-            .find(told)
-            .map_or_else(|| Err(format!("{said:?}")), |_| Ok(()))
+    let last_words = "the newcomer's last words are said";
+    world.wait_until_said(last_words, "governed", "setting", |_, because| {
+        because.contains("no-such-setting")
     });
     let pods = world.pods("governed", "setting").expect("listed");
-    let there: BTreeSet<&str> = pods
-        .iter()
-        .filter_map(|pod| pod["metadata"]["uid"].as_str())
-        .collect();
+    let there = uids(&pods);
     assert!(
-        there.is_superset(&uids(before)),
+        there.is_superset(&uids(&before.pods)),
         "nobody was retired: {there:?}"
     );
     world.apply_all(&[config("set", &json!({"hz": "20"}))]);
     let after = world.wait_until_formed(&SETTING);
-    assert_eq!(uids(&after), uids(before));
+    assert_eq!(uids(&after.pods), uids(&before.pods));
     assert_eq!(after.ids(), before.ids());
 }
 
@@ -264,18 +248,13 @@ fn annotations_follow(world: &World, before: &Formed) {
     // Nor do tolerations make a node outdated.
     world.apply_all(&[scheduled(&["dedicated", "other"])]);
     let after = world.wait_until_formed(&SPREAD);
-    assert_eq!(uids(&after), uids(before), "no pod was replaced");
+    assert_eq!(uids(&after.pods), uids(&before.pods), "no pod was replaced");
 }
 
 #[test]
 fn users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node() {
-    if !slow("users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node") {
+    if !thorough("users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node") {
         return;
-    }
-    if !all() {
-        return say(
-            "users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node is skipped: ALL is not 1",
-        );
     }
     let mut world = World::up();
     world.namespace("users");
@@ -318,11 +297,8 @@ fn users_that_nodes_refuse_change_nothing_and_hold_what_needs_a_new_node() {
         "the old rules are kept"
     );
     let pods = world.pods("users", "c").expect("listed");
-    let there: BTreeSet<&str> = pods
-        .iter()
-        .filter_map(|pod| pod["metadata"]["uid"].as_str())
-        .collect();
-    assert_eq!(there, uids(&before), "nobody was made and nobody went");
+    let there = uids(&pods);
+    assert_eq!(there, uids(&before.pods), "nobody was made and nobody went");
 
     world.apply_all(&[role(&["cluster", "info", "ping", "set"])]);
     world.until("the new rules are in force", "users", || {
@@ -367,27 +343,16 @@ fn wait_for_the_refusal(world: &World) {
 }
 
 fn wait_until_new_nodes_wait(world: &World) {
-    world.until("new nodes wait", "users", || {
-        let said = world.said_of("users", "c")?;
-        let begin = "new nodes wait for an ACL file that running ones accept";
-        let waits = said.iter().any(|(_, because)| because.starts_with(begin));
-        if waits {
-            Ok(())
-        } else {
-            Err(format!("{:?}", said.last()))
-        }
+    let begin = "new nodes wait for an ACL file that running ones accept";
+    world.wait_until_said("new nodes wait", "users", "c", |_, because| {
+        because.starts_with(begin)
     });
 }
 
 #[test]
 fn a_lost_zone_is_made_up_for_where_the_placement_allows_it() {
-    if !slow("a_lost_zone_is_made_up_for_where_the_placement_allows_it") {
+    if !thorough("a_lost_zone_is_made_up_for_where_the_placement_allows_it") {
         return;
-    }
-    if !all() {
-        return say(
-            "a_lost_zone_is_made_up_for_where_the_placement_allows_it is skipped: ALL is not 1",
-        );
     }
     let world = World::up();
     world.namespace("governed");
@@ -414,16 +379,8 @@ fn a_lost_zone_is_made_up_for_where_the_placement_allows_it() {
         made_up_for(&world, lost)
     });
     // Three copies in three zones cannot be had in two: the third waits, in the scheduler's words.
-    world.until("the third copy waits", "governed", || {
-        let said = world.said_of("governed", "strict")?;
-        let quoted =
-            |(_, because): &(String, String)| because.contains("topology spread constraints");
-        if said.iter().any(quoted) {
-            Ok(())
-        } else {
-            Err(format!("{:?}", said.last()))
-        }
-    });
+    let quoted = |_: &str, because: &str| because.contains("topology spread constraints");
+    world.wait_until_said("the third copy waits", "governed", "strict", quoted);
     let state = world.cluster("governed", "strict").expect("read")["status"]["state"].clone();
     assert_eq!(state, "Active", "it serves");
     world.stage.testbed.node_start(lost).expect("started");

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::all;
 use crate::follow::Followed;
 use crate::living::Living;
 use crate::living::config;
 use crate::living::manifest;
 use crate::living::rolled;
-use crate::restart::all;
 use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::say;

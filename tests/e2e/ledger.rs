@@ -471,6 +471,6 @@ fn exchange(link: &mut BufReader<Box<dyn Link>>, words: &[&str]) -> std::io::Res
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,6 +24,7 @@ use crate::watch::Watch;
 use crate::world::Formed;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 /// Enough that every slot has one.
 const KEYS: u32 = 20_000;
@@ -152,10 +153,7 @@ impl<'a> Living<'a> {
     }
 
     fn strike(&self, namespace: &str, ip: &str) {
-        let mut pods = self.formed.pods.iter();
-        let pod = pods
-            .find(|pod| pod["status"]["podIP"] == *ip)
-            .expect("a pod");
+        let pod = self.formed.pod(ip);
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
         let pod = PodName { namespace, name };
@@ -208,12 +206,8 @@ pub(crate) fn manifest(wanted: &Wanted<'_>) -> Value {
 
 /// A config for this namespace alone, so that its edits roll nobody else.
 pub(crate) fn config(world: &World, namespace: &str, hz: &str) {
-    world.apply_all(&[json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": "ValkeyConfig",
-        "metadata": {"name": namespace},
-        "spec": {"baseRef": "standard", "valkey": {"hz": hz}},
-    })]);
+    let spec = json!({"baseRef": "standard", "valkey": {"hz": hz}});
+    world.apply_all(&[menu("ValkeyConfig", namespace, &spec)]);
 }
 
 #[test]

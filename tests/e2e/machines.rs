@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::all;
 use crate::checker::evidence;
 use crate::checker::evidence::Hits;
 use crate::living::Living;
-use crate::restart::all;
 use crate::slow;
 use crate::testbed::network::Cut;
 use crate::testbed::network::Direction;

@@ -58,3 +58,20 @@ pub(crate) fn slow(test: &str) -> bool {
     }
     asked_for
 }
+
+/// Whether everything is to be tried, however long it takes.
+pub(crate) fn all() -> bool {
+    std::env::var("ALL").is_ok_and(|value| value == "1")
+}
+
+/// Whether every slow test was asked for, also what takes too long for a usual run; says which one is skipped.
+pub(crate) fn thorough(test: &str) -> bool {
+    if !slow(test) {
+        return false;
+    }
+    let asked_for = all();
+    if !asked_for {
+        testbed::command::say(&format!("{test} is skipped: ALL is not 1"));
+    }
+    asked_for
+}

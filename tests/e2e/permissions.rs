@@ -20,6 +20,7 @@ use crate::stage::until;
 use crate::testbed::machine::Signal;
 use crate::testbed::operator;
 use crate::testbed::pod::PodName;
+use crate::world::menu;
 
 const ACCOUNT: &str = "system:serviceaccount:valkey-operator:valkey-operator";
 
@@ -153,10 +154,7 @@ fn live(stage: &Stage) {
 
 /// A bootstrap, a roll with its receipts and a wait for a person, as Events and in numbers; no password in either.
 fn tells(stage: &Stage) {
-    let orphan = json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1", "kind": "ValkeyConfig",
-        "metadata": {"name": "orphan"}, "spec": {"imageRef": "nowhere"},
-    });
+    let orphan = menu("ValkeyConfig", "orphan", &json!({"imageRef": "nowhere"}));
     stage.apply(&orphan.to_string());
     stage.apply_cluster_with("stuck", Shape::SMALL, &json!({"configRef": "orphan"}));
     let hz = "{\"spec\":{\"valkey\":{\"hz\":\"11\"}}}";

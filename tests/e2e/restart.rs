@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::all;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::slow;
@@ -98,11 +99,6 @@ fn killed_at_random_moments_the_next_operator_finishes() {
         RANDOM_RUNS.0
     ));
     assert_all_gone(&stage, &operator);
-}
-
-/// Whether everything is to be tried, however long it takes.
-pub(crate) fn all() -> bool {
-    std::env::var("ALL").is_ok_and(|value| value == "1")
 }
 
 /// How many writes an undisturbed bootstrap has.

@@ -3,7 +3,6 @@
 //! Never takes the operator's word for what a process presents or whom it lets in. Only with `ALL=1`.
 
 use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
@@ -17,13 +16,14 @@ use crate::certificates::Authority;
 use crate::certificates::LASTING;
 use crate::ledger::Ledger;
 use crate::ledger::Secure;
+use crate::ledger::lock;
 use crate::living::config;
 use crate::living::rolled;
-use crate::restart::all;
-use crate::slow;
 use crate::stage::say;
 use crate::testbed::machine::Signal;
 use crate::testbed::pod::PodName;
+use crate::thorough;
+use crate::tls::SECRET;
 use crate::tls::SERVICE;
 use crate::tls::Serials;
 use crate::tls::Stay;
@@ -35,6 +35,7 @@ use crate::world::Login;
 use crate::world::Member;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 const USER: &str = "app";
 
@@ -59,31 +60,20 @@ fn manifest(wanted: &Wanted<'_>, passwords: &[&str]) -> Value {
     let keys = json!([{"pattern": "*"}]);
     wanted.manifest(&json!({
         "configRef": wanted.namespace,
-        "tls": {"secretRef": secret_name()},
+        "tls": {"secretRef": SECRET},
         "acl": [{"username": USER, "passwordHashes": hashes, "permissions": [{"roleRef": "all", "keys": keys}]}],
     }))
 }
 
-fn secret_name() -> &'static str {
-    "c-tls"
-}
-
 fn role() -> Value {
-    json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": "ValkeyRole",
-        "metadata": {"name": "all"},
-        "spec": {"categories": [{"name": "all", "access": "allow"}]},
-    })
+    let spec = json!({"categories": [{"name": "all", "access": "allow"}]});
+    menu("ValkeyRole", "all", &spec)
 }
 
 #[test]
 fn a_secured_cluster_lives_a_whole_life() {
-    if !slow("a_secured_cluster_lives_a_whole_life") {
+    if !thorough("a_secured_cluster_lives_a_whole_life") {
         return;
-    }
-    if !all() {
-        return say("a_secured_cluster_lives_a_whole_life is skipped: ALL is not 1");
     }
     let mut world = World::up();
     let (old, new) = (Authority::new("old"), Authority::new("new"));
@@ -126,10 +116,7 @@ fn a_secured_cluster_lives_a_whole_life() {
     let loaded = Serials(serial(&second.certificate), serial(&new.pem));
     stay.wait_until_loaded("the new certificate is loaded", &loaded);
     // From now on nobody is to need the old one.
-    *secure
-        .authorities
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner) = new.pem.clone();
+    *lock(&secure.authorities) = new.pem.clone();
     stay.update(&second, &new.pem);
     told("another authority");
 
@@ -174,10 +161,8 @@ fn a_hung_replica_is_given_up(world: &World, formed: &Formed) {
 }
 
 fn pod_of<'a>(formed: &'a Formed, member: &Member) -> &'a str {
-    let mut pods = formed.pods.iter();
-    let pod = pods.find(|pod| pod["status"]["podIP"] == *member.ip);
-    let name = pod.and_then(|pod| pod["metadata"]["name"].as_str());
-    name.expect("its pod")
+    let name = formed.pod(&member.ip)["metadata"]["name"].as_str();
+    name.expect("a name")
 }
 
 /// A shard more, and one less again.
@@ -194,8 +179,7 @@ fn scale(world: &World, told: &impl Fn(&str)) {
 }
 
 fn log_in(secure: &Secure, password: &str) {
-    let mut known = secure.login.lock().unwrap_or_else(PoisonError::into_inner);
-    *known = Some(login(password));
+    *lock(&secure.login) = Some(login(password));
 }
 
 /// As a drain does.
@@ -209,26 +193,10 @@ fn evict_a_primary(world: &World, formed: &Formed) {
 /// Waits until every process lets the user in with this password, or none does.
 fn wait_until(world: &World, formed: &Formed, password: &str, welcome: bool) {
     let what = format!("{password:?} is taken: {welcome}");
-    let authorities = world
-        .authorities
-        .as_ref()
-        .map(|path| path.to_string_lossy());
-    let authorities = authorities.expect("a file");
+    let login = login(password);
     world.until(&what, WANTED.namespace, || {
         for member in &formed.members {
-            let words = [
-                "-h",
-                &member.ip,
-                "--tls",
-                "--cacert",
-                &authorities,
-                "--no-auth-warning",
-                "--user",
-                USER,
-                "--pass",
-                password,
-            ];
-            let told = world.valkey_cli(&words, "PING\n")?;
+            let told = world.ask_as(Some(&login), &member.ip, "PING\n")?;
             if told.contains("PONG") != welcome {
                 return Err(format!("{}: {told}", member.ip));
             }

@@ -38,7 +38,7 @@ pub(crate) const SERVICE: &str = "c.tls.svc.cluster.local";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// What users name theirs after their cluster, as the published example does.
-const SECRET: &str = "c-tls";
+pub(crate) const SECRET: &str = "c-tls";
 
 pub(crate) fn secret(leaf: &Leaf, authorities: &str) -> Value {
     json!({

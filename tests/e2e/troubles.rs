@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::all;
 use crate::checker::evidence::Hits;
 use crate::living::Living;
 use crate::living::config;
 use crate::living::manifest;
-use crate::restart::all;
 use crate::slow;
 use crate::stage::say;
 use crate::testbed::control::Part;
@@ -23,6 +23,7 @@ use crate::testbed::pod::PodName;
 use crate::world::Member;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 const WANTED: Wanted<'_> = Wanted {
     namespace: "troubles",
@@ -312,12 +313,10 @@ const TROUBLES: &[Trouble] = &[
         name: "an image that no registry has",
         costs: Costs::Nothing,
         strike: |living| {
-            living.world.apply_all(&[json!({
-                "apiVersion": "valkey.gomomento.com/v1alpha1",
-                "kind": "ValkeyImage",
-                "metadata": {"name": "typo"},
-                "spec": {"repository": "valkey/vakley", "tag": "9.1.2", "version": "9.1.2"},
-            })]);
+            let spec = json!({"repository": "valkey/vakley", "tag": "9.1.2", "version": "9.1.2"});
+            living
+                .world
+                .apply_all(&[menu("ValkeyImage", "typo", &spec)]);
             bad_spec(living, &json!({"imageRef": "typo"}));
         },
     },
@@ -386,14 +385,8 @@ fn replica(living: &Living<'_>, shard: u64) -> Member {
     member(living, shard, false)
 }
 
-fn pod<'a>(living: &'a Living<'_>, member: &Member) -> &'a Value {
-    let mut pods = living.formed.pods.iter();
-    let pod = pods.find(|pod| pod["status"]["podIP"] == *member.ip);
-    pod.expect("a pod")
-}
-
 fn name(living: &Living<'_>, member: &Member) -> String {
-    let name = pod(living, member)["metadata"]["name"].as_str();
+    let name = living.formed.pod(&member.ip)["metadata"]["name"].as_str();
     name.expect("a name").to_owned()
 }
 
@@ -564,12 +557,11 @@ fn until_said(living: &Living<'_>, message: &str) {
 /// A spec with which no pod runs, until it is put right: all others serve on, and nobody is replaced for it.
 fn bad_spec(living: &Living<'_>, spec: &Value) {
     let before = pods(living);
-    let mut bad = json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": "ValkeyConfig",
-        "metadata": {"name": WANTED.namespace},
-        "spec": {"baseRef": "standard", "valkey": {"hz": "11"}},
-    });
+    let mut bad = menu(
+        "ValkeyConfig",
+        WANTED.namespace,
+        &json!({"baseRef": "standard", "valkey": {"hz": "11"}}),
+    );
     for (key, value) in spec.as_object().into_iter().flatten() {
         match (bad["spec"][key].as_object_mut(), value.as_object()) {
             (Some(there), Some(more)) => there.extend(more.clone()),

@@ -11,6 +11,7 @@ use crate::slow;
 use crate::stage::say;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::menu;
 
 /// A chain of configs may be this deep.
 const DEPTH_MAX: usize = 10;
@@ -26,15 +27,6 @@ const PAIRS: usize = 3;
 
 fn config(name: &str, spec: &Value) -> Value {
     menu("ValkeyConfig", name, spec)
-}
-
-fn menu(kind: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "valkey.gomomento.com/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    })
 }
 
 /// A cluster that waits for the menu.
@@ -270,16 +262,14 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
     for name in [full.name, zoned.name, selected.name] {
         scheduler_is_quoted(&world, name);
     }
-    let pulling = |because: &str| because.contains("cannot start") && because.contains("Image");
-    world.until("the kubelet's words on the image", "pods", || {
-        let said = world.said_of("pods", "unpulled")?;
-        let heard = said.iter().any(|(_, because)| pulling(because));
-        if heard {
-            Ok(())
-        } else {
-            Err(format!("{said:?}"))
-        }
-    });
+    let pulling =
+        |_: &str, because: &str| because.contains("cannot start") && because.contains("Image");
+    world.wait_until_said(
+        "the kubelet's words on the image",
+        "pods",
+        "unpulled",
+        pulling,
+    );
     kubectl(&["label", "node", "node-1", "disk=fast"]);
     world.wait_until_formed(&selected);
     kubectl(&[

@@ -74,6 +74,16 @@ impl Wanted<'_> {
     }
 }
 
+/// A manifest of the menu.
+pub(crate) fn menu(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "valkey.gomomento.com/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
 /// A formed cluster, as its own processes tell it.
 #[derive(Debug)]
 pub(crate) struct Formed {
@@ -82,6 +92,12 @@ pub(crate) struct Formed {
 }
 
 impl Formed {
+    /// The pod of this address.
+    pub(crate) fn pod(&self, ip: &str) -> &Value {
+        let pod = self.pods.iter().find(|pod| pod["status"]["podIP"] == *ip);
+        pod.expect("a pod")
+    }
+
     pub(crate) fn ids(&self) -> BTreeSet<&str> {
         self.members
             .iter()
@@ -238,9 +254,21 @@ impl World {
     /// Waits until this reason is given for a cluster.
     pub(crate) fn wait_for_reason(&self, namespace: &str, name: &str, reason: &str) {
         let what = format!("{reason:?} is said of {namespace}/{name}");
-        self.until(&what, namespace, || {
+        self.wait_until_said(&what, namespace, name, |_, because| because == reason);
+    }
+
+    /// Waits until something is said of a cluster, by its message and its reason.
+    pub(crate) fn wait_until_said(
+        &self,
+        what: &str,
+        namespace: &str,
+        name: &str,
+        is_meant: impl Fn(&str, &str) -> bool,
+    ) {
+        self.until(what, namespace, || {
             let said = self.said_of(namespace, name)?;
-            if said.iter().any(|(_, because)| because == reason) {
+            let mut all = said.iter();
+            if all.any(|(message, because)| is_meant(message, because)) {
                 Ok(())
             } else {
                 Err(format!("only {:?}", said.last()))
@@ -365,13 +393,23 @@ impl World {
 
     /// What the process at this address answers to the commands, a line each.
     pub(crate) fn ask(&self, ip: &str, commands: &str) -> Result<String, String> {
+        self.ask_as(self.login.as_ref(), ip, commands)
+    }
+
+    /// The same as somebody else.
+    pub(crate) fn ask_as(
+        &self,
+        login: Option<&Login>,
+        ip: &str,
+        commands: &str,
+    ) -> Result<String, String> {
         // Nobody answers for an address that is gone: not even a refusal comes.
         let mut words = vec!["-t", "2", "-h", ip];
         let authorities = self.authorities.as_ref().map(|path| path.to_string_lossy());
         if let Some(authorities) = &authorities {
             words.extend(["--tls", "--cacert", authorities]);
         }
-        if let Some(Login { user, password }) = &self.login {
+        if let Some(Login { user, password }) = login {
             words.extend(["--no-auth-warning", "--user", user, "--pass", password]);
         }
         self.valkey_cli(&words, commands)

@@ -130,7 +130,8 @@ fn block(text: &str, head: &str, indent: usize) -> String {
     rest.split_inclusive('\n').take_while(inside).collect()
 }
 
-fn read(path: &str) -> String {
+/// A file of the package.
+pub(crate) fn read(path: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

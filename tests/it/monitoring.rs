@@ -2,8 +2,6 @@
 //! Never a list of its own: names come from the code.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use operator::act::event;
@@ -11,6 +9,7 @@ use operator::api::cluster::ClusterState;
 use operator::metrics::{Cause, Metrics, Outcome, Reading};
 use operator::model::desired::TlsOffer;
 use operator::model::name::{NodeName, ValkeyId};
+use operator::model::shards::Topology;
 use operator::model::slots::SlotSet;
 use operator::model::tls::{File, TlsFiles};
 use operator::model::topology::{Load, Member, MemberFlags, NodeView, Role};
@@ -19,6 +18,7 @@ use operator::model::world::{NodeFacts, Sighting};
 use serde_json::Value;
 use strum::VariantNames as _;
 
+use crate::artifacts::read;
 use crate::wire;
 
 /// Labels of each metric; histograms under the names of their parts too.
@@ -26,11 +26,6 @@ type Names = BTreeMap<String, BTreeSet<String>>;
 
 const PRIMARY: &str = "c-aaaaa";
 const REPLICA: &str = "c-bbbbb";
-
-fn text(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    fs::read_to_string(path).expect("the file is in the package")
-}
 
 /// All numbers, each told at least once: of a cluster of one shard with a replica that is 5 bytes behind.
 fn told() -> (Metrics, String) {
@@ -69,7 +64,10 @@ fn told() -> (Metrics, String) {
         expires: 99,
     }));
     let key = world.cluster.key.clone();
-    metrics.observed(&key, Reading::of(&world, &desired, Some(&Why::Paused)));
+    metrics.observed(
+        &key,
+        Reading::of(&world, &Topology::of(&world), &desired, Some(&Why::Paused)),
+    );
     let page = metrics.text().expect("a page");
     (metrics, page)
 }
@@ -170,7 +168,10 @@ fn a_healthy_cluster_is_told_in_numbers() {
     let (world, desired) = wire::world();
     let key = world.cluster.key.clone();
     // Not healthy any more: the last time stays.
-    metrics.observed(&key, Reading::of(&world, &desired, None));
+    metrics.observed(
+        &key,
+        Reading::of(&world, &Topology::of(&world), &desired, None),
+    );
     let later = metrics.text().expect("a page");
     assert!(
         later.contains("valkey_cluster_healthy{namespace=\"ns\",cluster=\"c\"} 0"),
@@ -197,7 +198,7 @@ fn docs_list_each_metric_and_no_other() {
         whole.unwrap_or(name).to_owned()
     };
     let told: BTreeSet<String> = names.keys().map(|name| parts(name)).collect();
-    let docs = text("docs/monitoring.md");
+    let docs = read("docs/monitoring.md");
     let listed = rows(&docs)
         .into_iter()
         .filter(|row| row.starts_with("valkey_"));
@@ -207,7 +208,7 @@ fn docs_list_each_metric_and_no_other() {
 
 #[test]
 fn docs_list_each_reason_of_an_event_and_no_other() {
-    let docs = text("docs/monitoring.md");
+    let docs = read("docs/monitoring.md");
     let listed: BTreeSet<&str> = rows(&docs)
         .into_iter()
         .filter(|row| !row.starts_with("valkey_"))
@@ -258,8 +259,8 @@ fn each_alert_is_about_what_is_told_and_leads_to_its_heading() {
     let (_, page) = told();
     let names = names(&page);
     let (alerts, docs) = (
-        text("deploy/monitoring/alerts.yaml"),
-        text("docs/monitoring.md"),
+        read("deploy/monitoring/alerts.yaml"),
+        read("docs/monitoring.md"),
     );
     let rules: Vec<&str> = alerts.split("- alert: ").skip(1).collect();
     assert!(rules.len() > 5);
@@ -301,7 +302,7 @@ fn the_dashboard_draws_each_metric_of_clusters_and_nothing_that_is_not_told() {
     let (_, page) = told();
     let names = names(&page);
     let board: Value =
-        serde_json::from_str(&text("deploy/monitoring/dashboard.json")).expect("JSON");
+        serde_json::from_str(&read("deploy/monitoring/dashboard.json")).expect("JSON");
     let panels = board["panels"].as_array().expect("panels");
     let targets = panels
         .iter()

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
+use crate::artifacts::read;
 use crate::mutants::table::MUTANTS;
 use crate::tidy::sources;
 
@@ -20,11 +19,9 @@ impl Known {
     fn read() -> Self {
         let texts = ["src", "tests"].into_iter().flat_map(sources);
         let tests = texts.flat_map(|source| tests(&source.text)).collect();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let rows = fs::read_to_string(root.join("tests/e2e/crds/rows.rs"));
         Self {
             tests,
-            rows: rows.expect("the rows are in the package"),
+            rows: read("tests/e2e/crds/rows.rs"),
             mutants: MUTANTS.iter().map(|mutant| mutant.name).collect(),
         }
     }
@@ -63,8 +60,7 @@ fn tests(text: &str) -> Vec<String> {
 
 #[test]
 fn every_sentence_has_a_test() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sentences.md");
-    let table = fs::read_to_string(path).expect("the table is in the package");
+    let table = read("tests/sentences.md");
     let known = Known::read();
     let (mut wrong, mut rows, mut last) = (String::new(), 0, (String::new(), 0));
     for line in table.lines().filter(|line| line.starts_with("| ")) {

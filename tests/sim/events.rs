@@ -68,8 +68,8 @@ impl Events {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Value> {
-        self.0.values()
+    pub(crate) fn into_all(self) -> Vec<Value> {
+        self.0.into_values().collect()
     }
 }
 

@@ -508,7 +508,7 @@ impl Play {
             end: end::state(&truth),
             seen: log.take_seen(),
             fingerprint: world.record.fingerprint,
-            told: world.events.all().cloned().collect(),
+            told: std::mem::take(&mut world.events).into_all(),
         }
     }
 }

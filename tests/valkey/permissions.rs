@@ -7,15 +7,13 @@ use std::path::Path;
 
 use operator::api::acl::AclBinding;
 use operator::model::desired::User;
-use operator::model::redacted::Redacted;
-use operator::model::world::Auth;
+use operator::model::digest::sha256_hex;
 use operator::plugin::permission::{TABLE, judge};
-use operator::render::users_acl;
 use redis::Value as Reply;
 use serde_json::{Value, json};
 
 use crate::servers::{PASSWORD, Server};
-use crate::settings::resolved;
+use crate::settings::{self, resolved};
 
 /// Where the table is kept.
 const FILE: &str = "src/plugin/permission/commands.txt";
@@ -195,7 +193,7 @@ fn roles() -> Value {
 }
 
 fn bindings() -> Value {
-    let user = |name: &str, permissions: Value| json!({"username": name, "passwordHashes": ["0123456789abcdef".repeat(4)], "permissions": permissions});
+    let user = |name: &str, permissions: Value| json!({"username": name, "passwordHashes": [sha256_hex(PASSWORD)], "permissions": permissions});
     let keys = json!([
         {"pattern": "in:*", "access": "read"}, {"pattern": "out:?", "access": "write"},
         {"pattern": "both:[a-c]"}, {"pattern": "x\\[y"}, {"pattern": "[^a-w]ther"},
@@ -230,27 +228,8 @@ fn bindings() -> Value {
 #[test]
 fn answers_are_those_of_the_server() {
     let resolved = resolved(&json!({}), &bindings(), &roles());
-    let server = Server::start();
-    let auth = Auth {
-        operator: Redacted::new(PASSWORD.to_owned()),
-        repl: Redacted::new(PASSWORD.to_owned()),
-        finalizer: true,
-    };
-    let file = users_acl::text(&resolved.users, &auth);
-    for user in &resolved.users {
-        let name = &user.binding.username;
-        let line = file
-            .lines()
-            .find(|line| line.starts_with(&format!("user {name} ")))
-            .unwrap();
-        let rules = rules_of(line);
-        let words: Vec<&str> = ["ACL", "SETUSER", name]
-            .into_iter()
-            .chain(rules.iter().map(String::as_str))
-            .collect();
-        let set: String = server.ask(&words);
-        assert_eq!(set, "OK");
-    }
+    let server = settings::Server::start(&resolved);
+    let mut free = server.connect(Some(("free", PASSWORD)));
     let (mut wrong, mut yes, mut count) = (Vec::new(), 0, 0);
     for user in &resolved.users {
         for (asked, run) in COMMANDS {
@@ -262,7 +241,8 @@ fn answers_are_those_of_the_server() {
                     .collect();
                 let name = user.binding.username.as_str();
                 let words: Vec<&str> = ["ACL", "DRYRUN", name].into_iter().chain(words).collect();
-                let said: String = server.ask(&words);
+                let said = free.call(&words);
+                assert!(!said.starts_with("ERR"), "{words:?}: {said}");
                 let judged = judge(user, asked, takes_key.then_some(*key)).unwrap();
                 count += 1;
                 yes += usize::from(judged.allowed);
@@ -286,27 +266,6 @@ fn answers_are_those_of_the_server() {
         "{yes} of {count} are allowed"
     );
     println!("{count} answers as ACL DRYRUN gives them, {yes} of them yes");
-}
-
-/// The words of a line behind the user's name; a selector is one word.
-fn rules_of(line: &str) -> Vec<String> {
-    let mut rules: Vec<String> = Vec::new();
-    let mut open = false;
-    for word in line.split(' ').skip(2) {
-        match rules.last_mut() {
-            Some(last) if open => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => rules.push(word.to_owned()),
-        }
-        open = if open {
-            !word.ends_with(')')
-        } else {
-            word.starts_with('(')
-        };
-    }
-    rules
 }
 
 #[test]

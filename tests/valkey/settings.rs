@@ -27,7 +27,6 @@ use operator::model::name::Uid;
 use operator::model::redacted::Redacted;
 use operator::model::world::Auth;
 use operator::model::world::ClusterFacts;
-use operator::model::world::Keeping;
 use operator::model::world::Kept;
 use operator::model::world::Menu;
 use operator::model::world::World;
@@ -78,12 +77,7 @@ fn resolved_from(configs: &Value, roles: &Value) -> Resolved {
             images: serde_json::from_value(menu["images"].clone()).unwrap(),
             roles: serde_json::from_value(roles.clone()).unwrap(),
         },
-        kept: Kept {
-            service: Keeping::Absent,
-            auth: Keeping::Absent,
-            acl: Keeping::Absent,
-            tls: Keeping::Absent,
-        },
+        kept: Kept::default(),
         tls_secret: None,
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),

@@ -7,7 +7,6 @@ use operator::model::desired::Resolved;
 use operator::model::name::ClusterRef;
 use operator::model::name::Uid;
 use operator::model::world::ClusterFacts;
-use operator::model::world::Keeping;
 use operator::model::world::Kept;
 use operator::model::world::Menu;
 use operator::model::world::World;
@@ -42,12 +41,7 @@ pub(super) fn world(configs: &Value, selected: &str) -> World {
             images: serde_json::from_value(image).expect("images"),
             roles: BTreeMap::new(),
         },
-        kept: Kept {
-            service: Keeping::Absent,
-            auth: Keeping::Absent,
-            acl: Keeping::Absent,
-            tls: Keeping::Absent,
-        },
+        kept: Kept::default(),
         tls_secret: None,
         nodes: BTreeMap::new(),
         strays: BTreeMap::new(),
