@@ -17,6 +17,7 @@
 //! L6, L7 and L9 by tests that compare or wait; L8, for the log does not say when a tick begins.
 //! Never asks the operator what is true.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -107,8 +108,8 @@ pub(crate) struct Judgement {
 }
 
 /// Judges all that was seen of one namespace.
-pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
-    evidence.sort_by_key(|one| one.at);
+pub(crate) fn judge(evidence: Vec<Evidence>) -> Judgement {
+    let evidence = in_order(evidence);
     let begun = evidence.first().map_or(0, |one| one.at);
     let looks = evidence.iter().filter_map(|one| match &one.seen {
         Seen::Look(processes) => Some((one.at, processes.clone())),
@@ -144,6 +145,33 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
         trial.judgement.note(violation);
     }
     trial.judgement
+}
+
+/// By their moments, but for one: an object is there from its version on, and its maker may hear of it later than
+/// who watches it, and has made something for it already.
+fn in_order(mut evidence: Vec<Evidence>) -> Vec<Evidence> {
+    evidence.sort_by_key(|one| Reverse(one.made()));
+    let mut next = i64::MAX;
+    for one in &mut evidence {
+        if one.made().is_some() {
+            next = next.min(one.at);
+            one.at = next;
+        }
+    }
+    evidence.sort_by_key(|one| (one.at, one.made()));
+    evidence
+}
+
+impl Evidence {
+    /// The version that an object began with, where this is its creation.
+    fn made(&self) -> Option<u64> {
+        let Seen::Asked(event) = &self.seen else {
+            return None;
+        };
+        let created = event["verb"] == "create" && event["objectRef"]["subresource"].is_null();
+        let version = event["responseObject"]["metadata"]["resourceVersion"].as_str();
+        version.filter(|_| created)?.parse().ok()
+    }
 }
 
 struct Trial {

@@ -154,6 +154,31 @@ fn replica(linked: bool) -> Process {
 }
 
 #[test]
+fn what_is_made_for_an_object_whose_maker_has_not_heard_of_it_yet_has_an_owner() {
+    let mut run = Run::new();
+    let node = run
+        .0
+        .iter()
+        .position(
+            |one| matches!(&one.seen, Seen::Asked(event) if event["objectRef"]["name"] == "b"),
+        )
+        .expect("the creation of node b");
+    let owner = json!([{"kind": "ValkeyNode", "uid": "node-b"}]);
+    let labels = json!({
+        "app.kubernetes.io/instance": "c", "app.kubernetes.io/managed-by": "valkey-operator",
+    });
+    let config = json!({
+        "metadata": {
+            "uid": "config-b", "resourceVersion": "4", "labels": labels, "ownerReferences": owner,
+        },
+    });
+    run.asked(super::OPERATOR, "create", "ConfigMap", "b-config", &config);
+    let heard = run.0.last().expect("the ConfigMap").at;
+    run.0[node].at = heard + 1;
+    assert_eq!(run.broken(), Vec::<&str>::new());
+}
+
+#[test]
 fn a_primary_that_is_deleted_with_its_slots_is_noticed() {
     let mut run = Run::new();
     let both = [process("a", Role::Primary), replica(true)];
