@@ -89,18 +89,25 @@ pub(super) fn blamed<'a>(
     let next =
         |(_, config): &(&str, &'a ValkeyConfigSpec)| found(configs, config.base_ref.as_deref()?);
     let mut chain = std::iter::successors(found(configs, selected), next).take(DEPTH_MAX);
-    let blamed = chain.find(|(config, spec)| match error {
-        MenuError::ConfigNotFound(name) => spec.base_ref.as_ref() == Some(name),
-        MenuError::ImageNotFound(name) => spec.image_ref.as_ref() == Some(name),
-        MenuError::RoleNotFound { username, .. } => {
-            let mut bindings = spec.acl.iter().flatten();
-            bindings.any(|binding| binding.username == *username)
+    let blamed = match error {
+        MenuError::ConfigNotFound(name) => {
+            chain.find(|(_, spec)| spec.base_ref.as_ref() == Some(name))
         }
-        MenuError::NoImage(name) => config == name,
+        MenuError::ImageNotFound(name) => {
+            chain.find(|(_, spec)| spec.image_ref.as_ref() == Some(name))
+        }
+        // Users are those of one config; who is not among them is the cluster's own.
+        MenuError::RoleNotFound { username, .. } => chain
+            .find(|(_, spec)| spec.acl.is_some())
+            .filter(|(_, spec)| {
+                let mut bindings = spec.acl.iter().flatten();
+                bindings.any(|binding| binding.username == *username)
+            }),
+        MenuError::NoImage(name) => chain.find(|(config, _)| config == name),
         // It begins with the first.
-        MenuError::TooDeep => true,
-        MenuError::DuplicateUser(_) => false,
-    });
+        MenuError::TooDeep => chain.next(),
+        MenuError::DuplicateUser(_) => None,
+    };
     blamed.map(|(name, _)| name)
 }
 

@@ -181,6 +181,39 @@ fn of_two_errors_the_one_nearer_to_the_config_is_told() {
 }
 
 #[test]
+fn the_config_that_names_what_is_missing_is_blamed() {
+    let user = json!([binding("ann", "reader")]);
+    let overridden = json!({
+        "c": { "baseRef": "b", "acl": [] }, "b": { "imageRef": "v9", "acl": user },
+    });
+    let mut inherited = overridden.clone();
+    inherited["c"] = json!({ "baseRef": "b" });
+    for (parts, config) in [
+        (json!({}), None),
+        (json!({ "configs": { "c": { "baseRef": "b" } } }), Some("c")),
+        (
+            json!({ "configs": { "c": { "baseRef": "b" }, "b": { "imageRef": "v8" } } }),
+            Some("b"),
+        ),
+        (
+            json!({ "configs": { "c": { "baseRef": "b" }, "b": {} } }),
+            Some("b"),
+        ),
+        (json!({ "configs": chain(11) }), Some("c")),
+        (json!({ "configs": inherited }), Some("b")),
+        // Nobody has the users of a config that another one overrides: it is the cluster's own.
+        (
+            json!({ "configs": overridden, "cluster": { "acl": user } }),
+            None,
+        ),
+    ] {
+        let world = world(&parts);
+        let error = desired(&world).menu.unwrap_err();
+        assert_eq!(super::blamed(&world, &error), config, "{parts}");
+    }
+}
+
+#[test]
 fn ten_configs_are_not_too_many() {
     let resolved = resolved(&json!({ "configs": chain(10) }));
     assert_eq!(resolved.image.value, "valkey/valkey:9.1.2");
