@@ -33,6 +33,8 @@ pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
 pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 /// The shard that a node and its pod are scheduled for.
 pub const LABEL_SHARD_INDEX: &str = "valkey.gomomento.com/shard-index";
+/// On a pod: the template that its node was made of, so that those of one template are kept apart.
+pub const LABEL_TEMPLATE: &str = "valkey.gomomento.com/template";
 /// Why a node joins an Active cluster; see [`node::JoinType`].
 pub const LABEL_JOIN_TYPE: &str = "valkey.gomomento.com/join-type";
 /// Selects what the operator made, but pods.

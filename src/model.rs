@@ -10,6 +10,7 @@ pub mod quantity;
 pub mod redacted;
 pub mod shards;
 pub mod slots;
+pub mod template;
 pub mod tls;
 pub mod topology;
 pub mod why;

@@ -46,6 +46,7 @@ use crate::model::desired::PodPolicy;
 use crate::model::desired::Resolved;
 use crate::model::name::ClusterRef;
 use crate::model::name::ShardIndex;
+use crate::model::template::Template;
 use crate::model::world::ClusterFacts;
 use crate::model::world::NodeFacts;
 use crate::render::labels;
@@ -86,10 +87,16 @@ pub fn pod(
     let name = node.name.as_str().to_owned();
     let annotations = Some(cluster.spec.pod_annotations.clone()).filter(|map| !map.is_empty());
     let placement = node.spec.placement.as_ref();
+    let template = (api::LABEL_TEMPLATE.to_owned(), Template::of(node).digest());
+    let mut metadata = owned_by_node(cluster, node, name.clone());
+    metadata
+        .labels
+        .get_or_insert_default()
+        .extend([template.clone()]);
     Pod {
         metadata: ObjectMeta {
             annotations,
-            ..owned_by_node(cluster, node, name.clone())
+            ..metadata
         },
         spec: Some(PodSpec {
             // A pod that dies is evidence: the operator replaces the member, the kubelet never restarts it.
@@ -106,7 +113,7 @@ pub fn pod(
             node_selector: placement
                 .map(|placement| placement.node_selector.clone())
                 .filter(|selector| !selector.is_empty()),
-            topology_spread_constraints: Some(spread(&cluster.key, &node.spec)),
+            topology_spread_constraints: Some(spread(&cluster.key, &node.spec, &template)),
             tolerations: Some(tolerations(resolved)),
             priority_class_name: resolved.priority_class.clone(),
             image_pull_secrets: pull_secrets(resolved),
@@ -379,10 +386,16 @@ fn zone_affinity(placement: &Placement) -> Option<Affinity> {
     })
 }
 
-/// How the members of a shard are kept apart: always by host, by zone where zones are named.
-fn spread(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Vec<TopologySpreadConstraint> {
+/// How the members of a shard are kept apart: always by host, by zone where zones are named. Only those of one
+/// template count: those that a roll replaces are about to go, and keeping clear of them would crowd the others.
+fn spread(
+    cluster: &ClusterRef,
+    node: &ValkeyNodeSpec,
+    template: &(String, String),
+) -> Vec<TopologySpreadConstraint> {
     let shard = shard_labels(cluster, ShardIndex(node.shard_index));
     let constraint = |topology: &str, mandatory: bool, labels: &BTreeMap<String, String>| {
+        let labels = labels.clone().into_iter().chain([template.clone()]);
         let otherwise = if mandatory {
             "DoNotSchedule"
         } else {
@@ -393,7 +406,7 @@ fn spread(cluster: &ClusterRef, node: &ValkeyNodeSpec) -> Vec<TopologySpreadCons
             topology_key: topology.to_owned(),
             when_unsatisfiable: otherwise.to_owned(),
             label_selector: Some(LabelSelector {
-                match_labels: Some(labels.clone()),
+                match_labels: Some(labels.collect()),
                 match_expressions: None,
             }),
             ..TopologySpreadConstraint::default()

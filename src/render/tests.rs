@@ -379,6 +379,11 @@ fn spread_constraints() {
                     .match_labels
                     .unwrap();
                 assert_eq!(labels["app.kubernetes.io/instance"], "my-cluster");
+                let template = "valkey.gomomento.com/template";
+                assert_eq!(
+                    labels[template],
+                    pod.metadata.labels.as_ref().unwrap()[template]
+                );
                 let scope = match labels.get("valkey.gomomento.com/shard-index") {
                     Some(index) if index == "2" => "shard",
                     Some(other) => panic!("shard {other}"),
@@ -392,6 +397,28 @@ fn spread_constraints() {
             })
             .collect();
         assert_eq!(constraints, expected);
+    }
+}
+
+#[test]
+fn pods_that_no_roll_would_tell_apart_have_one_template() {
+    let label = |changes: Value| {
+        let (node, policy) = (node(&changes), PodPolicy::default());
+        let pod = pod::pod(&cluster(&json!({})), &node, &resolved(), policy);
+        pod.metadata.labels.unwrap()["valkey.gomomento.com/template"].clone()
+    };
+    let plain = label(json!({ "cpu": "1", "placement": { "zones": ["a", "b"] } }));
+    let alike = json!({
+        "cpu": "1000m", "shardIndex": 0, "lifecycle": "Active",
+        "placement": { "zones": ["b", "a"], "zoneSpread": "required" },
+    });
+    assert_eq!(label(alike), plain);
+    for other in [
+        json!({ "cpu": "2", "placement": { "zones": ["a", "b"] } }),
+        json!({ "cpu": "1", "placement": { "zones": ["a"] } }),
+        json!({ "cpu": "1", "placement": { "zones": ["a", "b"] }, "image": "valkey/valkey:9.1.3" }),
+    ] {
+        assert_ne!(label(other.clone()), plain, "{other}");
     }
 }
 

@@ -387,6 +387,60 @@ fn a_lost_zone_is_made_up_for_where_the_placement_allows_it() {
     copies_are_apart(&world.wait_until_formed(&strict), &world);
 }
 
+#[test]
+fn a_roll_waits_for_room_in_a_zone_and_goes_on() {
+    if !thorough("a_roll_waits_for_room_in_a_zone_and_goes_on") {
+        return;
+    }
+    let world = World::beside_others();
+    world.namespace("governed");
+    let wanted = Wanted {
+        namespace: "governed",
+        name: "c",
+        shards: 1,
+        replicas: 2,
+    };
+    let zones = json!({"zones": ["a", "b", "c"], "zoneSpread": "required"});
+    let placed = wanted.manifest(&json!({"configRef": "own", "placement": zones}));
+    world.apply_all(&[config("own", &json!({"hz": "10"})), placed]);
+    let before = world.wait_until_formed(&wanted);
+    copies_are_apart(&before, &world);
+    let kubectl = |word: &str| {
+        let done = world.stage.testbed.kubectl([word, "node-2"]);
+        done.unwrap_or_else(|error| panic!("{word}: {error}"));
+    };
+    kubectl("cordon");
+    world.apply_all(&[config("own", &json!({"hz": "11"}))]);
+    let waits = world.until("a newcomer finds no room", "governed", || {
+        let pods = world.pods("governed", "c")?;
+        let mut waiting = pods.iter().filter(|pod| {
+            let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["reason"] == "Unschedulable")
+        });
+        let waiting = waiting.next().ok_or("all have a place")?;
+        let name = waiting["metadata"]["name"].as_str();
+        name.map(str::to_owned).ok_or_else(|| "no name".to_owned())
+    });
+    world.wait_until_said("the scheduler is quoted", "governed", "c", |_, because| {
+        because.contains(&waits) && because.contains("nodes are available")
+    });
+    let state = world.cluster("governed", "c").expect("read")["status"]["state"].clone();
+    assert_eq!(state, "Active", "it serves");
+    let pods = world.pods("governed", "c").expect("listed");
+    let running = pods
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Running");
+    assert!(
+        running.count() >= wanted.nodes(),
+        "a copy has gone too early"
+    );
+    kubectl("uncordon");
+    world.until("the roll is done", "governed", || {
+        rolled(&world, "governed", "11")
+    });
+    copies_are_apart(&world.wait_until_formed(&wanted), &world);
+}
+
 /// All copies are there, those of each shard apart, and all know all. Pods of a lost machine stay listed until it is back.
 fn made_up_for(world: &World, lost: &str) -> Result<(), String> {
     let mut pods = world.pods("governed", "spread")?;

@@ -7,9 +7,10 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use serde_json::json;
-use sha2::Digest as _;
-use sha2::Sha256;
 
+use crate::certificates::Authority;
+use crate::certificates::LASTING;
+use crate::certificates::Leaf;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
 use crate::slow;
@@ -23,6 +24,16 @@ use crate::testbed::machine::Signal;
 use crate::testbed::operator;
 use crate::testbed::pod;
 use crate::testbed::pod::PodName;
+use crate::tls;
+use crate::tls::SERVICE;
+use crate::world::hash;
+use crate::world::menu;
+
+/// Where the cluster is whose secrets are looked for.
+const PLACE: &str = tls::WANTED.namespace;
+
+/// The password that its user has.
+const USERS: &str = "a password of a user";
 
 /// Of the contract's section 9, what a bootstrap and its waits say.
 const PROMISED: &[&str] = &[
@@ -177,8 +188,8 @@ fn no_password_and_no_hash_is_told() {
     let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
     let environment = [("RUST_LOG", "trace")];
     let mut beside = operator::beside(&stage.testbed, binary, &environment).expect("started");
-    stage.apply_cluster("secret", Shape::USUAL);
-    stage.wait_for_state("secret", "Active");
+    let leaf = apply_secured(&stage);
+    stage.wait_for_state(PLACE, "Active");
     let log = || std::fs::read_to_string(&beside.log).expect("the log can be read");
     // A pass of the ACL controller speaks to every node.
     until("an ACL pass after activation", LIMIT, || {
@@ -189,87 +200,98 @@ fn no_password_and_no_hash_is_told() {
             .map(drop)
             .ok_or_else(|| "no pass".to_owned())
     });
-    let secrets = secrets(&stage);
+    let secrets = secrets(&stage, &leaf);
     let log = log();
     assert!(log.contains("\"TRACE\""), "the log is not a trace");
-    check_silent("the log", &log, &secrets.concat());
+    check_silent("the log", &log, &secrets.all());
     beside.kill();
     let kinds = "events,valkeyclusters,valkeynodes,pods,services,endpoints,configmaps";
-    let words = ["get", kinds, "--namespace", "secret", "--output", "json"];
+    let words = ["get", kinds, "--namespace", PLACE, "--output", "json"];
     let objects = stage.kubectl(words);
     let objects: Value = serde_json::from_str(&objects).expect("JSON");
     for object in objects["items"].as_array().expect("a list") {
-        let acl = object["metadata"]["name"] == "c-acl";
-        // The hashes belong into users.acl, and there only.
-        let forbidden = if acl {
-            secrets.passwords.clone()
-        } else {
-            secrets.concat()
+        let of_acl = object["metadata"]["name"] == "c-acl";
+        let forbidden = match object["kind"].as_str() {
+            // The hashes belong into users.acl, and that of a user where its owner wrote it.
+            Some("ConfigMap") if of_acl => secrets.open.clone(),
+            Some("ValkeyCluster") => [&secrets.open[..], &secrets.hashes[..]].concat(),
+            _ => secrets.all(),
         };
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         check_silent(&what, &object.to_string(), &forbidden);
     }
-    for pod in stage.list("Pod", "secret").expect("listed") {
+    for pod in stage.list("Pod", PLACE).expect("listed") {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let pod = PodName {
-            namespace: "secret",
+            namespace: PLACE,
             name,
         };
         for process in pod::processes(&stage.testbed, &pod).expect("processes") {
             let arguments = std::fs::read(format!("/proc/{}/cmdline", process.pid));
             // A probe's process may have ended by now.
             let arguments = String::from_utf8_lossy(&arguments.unwrap_or_default()).into_owned();
-            check_silent(name, &arguments, &secrets.concat());
+            check_silent(name, &arguments, &secrets.all());
         }
-        let said = stage.kubectl(["logs", "--namespace", "secret", name]);
-        check_silent(&format!("the log of {name}"), &said, &secrets.concat());
+        let said = stage.kubectl(["logs", "--namespace", PLACE, name]);
+        check_silent(&format!("the log of {name}"), &said, &secrets.all());
     }
+}
+
+/// A cluster with TLS and a user; its certificate.
+fn apply_secured(stage: &Stage) -> Leaf {
+    let authority = Authority::new("old");
+    let leaf = authority.certify(SERVICE, LASTING);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}});
+    let role = json!({"categories": [{"name": "all", "access": "allow"}]});
+    let role = menu("ValkeyRole", "all", &role);
+    for object in [namespace, tls::secret(&leaf, &authority.pem), role] {
+        stage.apply(&object.to_string());
+    }
+    let permissions = json!([{"roleRef": "all", "keys": [{"pattern": "*"}]}]);
+    let secured = json!({
+        "tls": {"secretRef": tls::SECRET},
+        "acl": [{"username": "app", "passwordHashes": [hash(USERS)], "permissions": permissions}],
+    });
+    stage.apply_cluster_with(PLACE, Shape::USUAL, &secured);
+    leaf
 }
 
 struct Secrets {
-    /// In the clear, and as Secrets write them.
-    passwords: Vec<String>,
+    /// Passwords and a private key, in the clear and as Secrets write them.
+    open: Vec<String>,
+    /// Of the operator's own passwords.
     hashes: Vec<String>,
+    /// Of the user's password.
+    of_user: String,
 }
 
 impl Secrets {
-    fn concat(&self) -> Vec<String> {
-        [&self.passwords[..], &self.hashes[..]].concat()
+    fn all(&self) -> Vec<String> {
+        let hashes = self.hashes.iter().chain([&self.of_user]);
+        self.open.iter().chain(hashes).cloned().collect()
     }
 }
 
-fn secrets(stage: &Stage) -> Secrets {
-    let (mut passwords, mut hashes) = (Vec::new(), Vec::new());
+fn secrets(stage: &Stage, leaf: &Leaf) -> Secrets {
+    let read = |secret: &str, key: &str, decoded: &str| {
+        let template = format!("--output=go-template={{{{index .data \"{key}\" {decoded}}}}}");
+        stage.kubectl(["get", "secret", secret, "--namespace", PLACE, &template])
+    };
+    // A line of a key's text is enough to know it by.
+    let of_key = leaf.key.lines().nth(1).expect("a key").to_owned();
+    let mut open = vec![of_key, read(tls::SECRET, "tls.key", ""), USERS.to_owned()];
+    let mut hashes = Vec::new();
     for key in ["operator-password", "repl-password"] {
-        let template = format!("--output=go-template={{{{index .data \"{key}\" | base64decode}}}}");
-        let words = [
-            "get",
-            "secret",
-            "c-operator-auth",
-            "--namespace",
-            "secret",
-            &template,
-        ];
-        let password = stage.kubectl(words);
+        let password = read("c-operator-auth", key, "| base64decode");
         assert_eq!(password.len(), 128, "a password is 128 characters");
-        let hash = Sha256::digest(password.as_bytes());
-        hashes.push(
-            hash.iter()
-                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}")),
-        );
-        passwords.push(password);
-        let template = format!("--output=go-template={{{{index .data \"{key}\"}}}}");
-        let words = [
-            "get",
-            "secret",
-            "c-operator-auth",
-            "--namespace",
-            "secret",
-            &template,
-        ];
-        passwords.push(stage.kubectl(words));
+        hashes.push(hash(&password));
+        open.extend([password, read("c-operator-auth", key, "")]);
     }
-    Secrets { passwords, hashes }
+    Secrets {
+        open,
+        hashes,
+        of_user: hash(USERS),
+    }
 }
 
 fn check_silent(what: &str, text: &str, forbidden: &[String]) {

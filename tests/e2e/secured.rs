@@ -9,8 +9,6 @@ use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
-use sha2::Digest as _;
-use sha2::Sha256;
 
 use crate::certificates::Authority;
 use crate::certificates::LASTING;
@@ -35,6 +33,7 @@ use crate::world::Login;
 use crate::world::Member;
 use crate::world::Wanted;
 use crate::world::World;
+use crate::world::hash;
 use crate::world::menu;
 
 const USER: &str = "app";
@@ -51,12 +50,7 @@ fn login(password: &str) -> Login {
 
 /// The cluster with one user, who has these passwords.
 fn manifest(wanted: &Wanted<'_>, passwords: &[&str]) -> Value {
-    let hash = |password: &&str| {
-        let digest = Sha256::digest(password.as_bytes());
-        let hex = |hex: String, byte: &u8| format!("{hex}{byte:02x}");
-        digest.iter().fold(String::new(), hex)
-    };
-    let hashes: Vec<String> = passwords.iter().map(hash).collect();
+    let hashes: Vec<String> = passwords.iter().map(|password| hash(password)).collect();
     let keys = json!([{"pattern": "*"}]);
     wanted.manifest(&json!({
         "configRef": wanted.namespace,

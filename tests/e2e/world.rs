@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
+use sha2::Digest as _;
+use sha2::Sha256;
 
 use crate::stage::LIMIT;
 use crate::stage::Stage;
@@ -82,6 +84,13 @@ pub(crate) fn menu(kind: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name},
         "spec": spec,
     })
+}
+
+/// Of a password, as `passwordHashes` has it.
+pub(crate) fn hash(password: &str) -> String {
+    let digest = Sha256::digest(password.as_bytes());
+    let hex = |hex: String, byte: &u8| format!("{hex}{byte:02x}");
+    digest.iter().fold(String::new(), hex)
 }
 
 /// A formed cluster, as its own processes tell it.
