@@ -25,6 +25,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rand::RngExt as _;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -49,7 +52,8 @@ const WANTED: Wanted<'_> = Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
-    /// One request in three, none of them a watch, is refused with this status.
+    /// One write in three is refused as a conflict, or one request in six, by chance and none of them a watch, with
+    /// another status.
     Refused(u16),
     /// One write in four is never answered: it did not arrive, or it did.
     Silent {
@@ -84,17 +88,20 @@ struct Mood {
     trouble: Trouble,
     requests: u32,
     struck: u32,
+    chance: SmallRng,
 }
 
 impl Mood {
     /// What is to become of the next request.
     fn next(&mut self, is_write: bool, is_watch: bool) -> Trouble {
         self.requests += 1;
-        let every = |nth: u32| self.requests.is_multiple_of(nth);
+        let requests = self.requests;
+        let every = |nth: u32| requests.is_multiple_of(nth);
         let strikes = match self.trouble {
             Trouble::None => false,
             Trouble::Refused(409) => is_write && every(3),
-            Trouble::Refused(_) => !is_watch && every(3),
+            // Never in step with the eight reads of a look.
+            Trouble::Refused(_) => !is_watch && self.chance.random_ratio(1, 6),
             Trouble::Silent { .. } => is_write && every(4),
             Trouble::Cut => is_watch,
             Trouble::Expired => is_watch && every(2),
@@ -121,6 +128,7 @@ impl Proxy {
             trouble: Trouble::None,
             requests: 0,
             struck: 0,
+            chance: SmallRng::seed_from_u64(1),
         }));
         let (client, listener) = runtime.block_on(async {
             let client = world.stage.testbed.client().expect("a client");
