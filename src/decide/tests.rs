@@ -549,7 +549,7 @@ fn deletion_waits_for_nobody_and_for_no_reference() {
     );
     check(
         "deleting 1x1 | b s0 deleting",
-        expect!["hold: 1 nodes are still being deleted"],
+        expect!["hold: 1 nodes are still being deleted, b first"],
     );
     check(
         "deleting 1x1",

@@ -272,6 +272,9 @@ impl Shown for Status {
                 .unwrap_or("cannot be known by what you may read"),
             width,
         ));
+        if let Some(plan) = &self.plan {
+            text.push_str(&plan.advice(width));
+        }
         if let Some(owned) = self.slots_owned {
             let words = format!("{owned} of {SLOT_COUNT} have an owner");
             text.push_str(&said("slots", &words, width));

@@ -38,12 +38,14 @@ mod plugin;
 mod process;
 mod restart;
 mod secured;
+mod situations;
 mod soak;
 mod stage;
 mod testbed_itself;
 mod tls;
 #[path = "../certificates/client.rs"]
 mod tls_client;
+mod transcript;
 mod trial;
 mod troubles;
 mod waits;

@@ -12,10 +12,10 @@ use crate::world::World;
 
 /// How the plugin ended, and what it said.
 #[derive(Debug)]
-struct Said {
+pub(crate) struct Said {
     code: Option<i32>,
-    out: String,
-    err: String,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Said {
@@ -26,7 +26,7 @@ impl Said {
 }
 
 /// Runs the plugin from outside of the testbed, as a laptop would.
-fn ask(world: &World, words: &[&str]) -> Said {
+pub(crate) fn ask(world: &World, words: &[&str]) -> Said {
     let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-valkey"));
     plugin.env("KUBECONFIG", world.stage.testbed.kubeconfig());
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
