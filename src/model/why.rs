@@ -329,7 +329,10 @@ impl fmt::Display for Why {
                 node,
                 count,
                 held: false,
-            } => write!(f, "{count} nodes are still being deleted, {node} first"),
+            } => write!(
+                f,
+                "{count} of the nodes are still being deleted, such as {node}"
+            ),
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),

@@ -12,6 +12,7 @@ mod checker;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
+mod alerts;
 mod api;
 mod bootstrap;
 mod census;

@@ -31,6 +31,9 @@ const POLL: Duration = Duration::from_millis(500);
 /// Each machine with its zone.
 const MACHINES: [(&str, &str); 3] = [("node-1", "a"), ("node-2", "b"), ("node-3", "c")];
 
+/// Where no registry is, on whatever network.
+const NO_REGISTRY: &str = "127.0.0.1:1/valkey";
+
 /// One cluster `c` in a namespace of the situation's name.
 struct Situation {
     name: &'static str,
@@ -107,12 +110,15 @@ const SITUATIONS: &[Situation] = &[
     },
     Situation {
         name: "image-not-pulled",
-        spec: || json!({"configRef": "mistyped"}),
+        spec: || json!({"configRef": "unpublished-image"}),
         beside: || {
-            let spec = json!({"repository": "valkey/vakley", "tag": "9.1.2", "version": "9.1.2"});
+            let spec = json!({"repository": NO_REGISTRY, "tag": "9.1.2", "version": "9.1.2"});
             vec![
-                menu("ValkeyImage", "mistyped", &spec),
-                config("mistyped", &json!({"imageRef": "mistyped"})),
+                menu("ValkeyImage", "unpublished-image", &spec),
+                config(
+                    "unpublished-image",
+                    &json!({"imageRef": "unpublished-image"}),
+                ),
             ]
         },
         sign: "cannot start",
@@ -214,6 +220,8 @@ const SITUATIONS: &[Situation] = &[
             let words = ["patch", "secret", "c-operator-auth", "--type=merge"];
             place.kubectl(&[&words[..], &["-p", r#"{"metadata":{"finalizers":null}}"#]].concat());
             place.kubectl(&["delete", "secret", "c-operator-auth"]);
+            // Whoever has nothing to do does not look for it.
+            place.patch(&json!({"spec": {"replicasPerShard": 1}}));
         },
         sign: "PasswordsLost",
         ..STRUCK

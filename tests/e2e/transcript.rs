@@ -66,7 +66,17 @@ fn event(line: &str) -> Option<String> {
     })
 }
 
+/// How far the plugin indents what does not fit into a line.
+const CONTINUED: &str = "\n        ";
+
+/// What the kubelet says between two attempts, around what it says after each.
+const BETWEEN: (&str, &str) = (
+    "ImagePullBackOff: Back-off pulling image ",
+    "ErrImagePull: ",
+);
+
 fn stable(text: &str) -> String {
+    let text = text.replace(CONTINUED, " ");
     let lines = text.lines().map(|line| {
         let indent = &line[..line.len() - line.trim_start().len()];
         let mut line = stable_words(line.trim_start());
@@ -85,7 +95,12 @@ fn stable_words(line: &str) -> String {
         let unit = words.get(at + 1).copied().unwrap_or_default();
         stable_word(word, unit)
     });
-    told.collect::<Vec<_>>().join(" ")
+    let line = told.collect::<Vec<_>>().join(" ");
+    let (wait, attempt) = BETWEEN;
+    match (line.find(wait), line.find(attempt)) {
+        (Some(from), Some(to)) if from < to => format!("{}{}", &line[..from], &line[to..]),
+        _ => line,
+    }
 }
 
 /// A word with the one after it, which may be its unit.

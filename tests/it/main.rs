@@ -14,6 +14,7 @@ mod certificates;
 mod events;
 mod monitoring;
 mod mutants;
+mod pages;
 mod sentences;
 mod tidy;
 mod tls;
