@@ -69,7 +69,6 @@ impl Plan {
             Verdict::Hold(why) => (Next::Wait, None, Some(why)),
             Verdict::Pass => (Next::Nothing, None, None),
         };
-        let notes = notes.iter().filter(|note| why.as_ref() != Some(*note));
         let passed = passed.into_iter().map(|rung| Passed {
             rung,
             clear: decide::clear(rung).unwrap_or_default(),
@@ -83,7 +82,10 @@ impl Plan {
             because: why.as_ref().map(ToString::to_string),
             remedy: why.as_ref().and_then(Why::remedy),
             passed: passed.collect(),
-            notes: notes.map(|note| note.advised(&note.to_string())).collect(),
+            notes: notes
+                .iter()
+                .map(|why| why.advised(&why.to_string()))
+                .collect(),
         }
     }
 

@@ -28,8 +28,10 @@ use crate::world::menu;
 /// Between two looks at what is said.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Each machine with its zone.
-const MACHINES: [(&str, &str); 3] = [("node-1", "a"), ("node-2", "b"), ("node-3", "c")];
+const MACHINES: [&str; 3] = ["node-1", "node-2", "node-3"];
+
+/// The label of the machine that stops, and of those that do not.
+const STOPS: [&str; 2] = ["yes", "no"];
 
 /// Where no registry is, on whatever network.
 const NO_REGISTRY: &str = "127.0.0.1:1/valkey";
@@ -384,12 +386,12 @@ impl Situation {
         }
     }
 
-    /// With its cluster in these zones.
-    fn manifests(&self, zones: &[&str]) -> Vec<Value> {
+    /// With its cluster on machines that stop, or that do not.
+    fn manifests(&self, stops: &str) -> Vec<Value> {
         let metadata = json!({"name": self.name});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         let mut spec = (self.spec)();
-        spec["placement"] = json!({"zones": zones});
+        spec["placement"] = json!({"nodeSelector": {"stops": stops}});
         let cluster = self.wanted().manifest(&spec);
         [vec![namespace], (self.beside)(), vec![cluster]].concat()
     }
@@ -504,13 +506,14 @@ fn an_owner_is_told_what_goes_on_and_what_to_do() {
     let (brief, lasting): (Vec<_>, Vec<_>) =
         SITUATIONS.iter().filter(named).partition(|one| one.brief);
     let of_start = lasting.iter().chain(brief.iter().filter(|one| one.formed));
-    let (machine, zone) = machine_without_operator(&world);
-    let zones = MACHINES
-        .map(|(_, zone)| zone)
-        .into_iter()
-        .filter(|other| *other != zone);
-    let zones: Vec<&str> = zones.collect();
-    let manifests = of_start.clone().flat_map(|one| one.manifests(&zones));
+    let machine = machine_without_operator(&world);
+    let [yes, no] = STOPS;
+    for other in MACHINES {
+        let stops = if other == machine { yes } else { no };
+        let label = format!("stops={stops}");
+        world.stage.kubectl(["label", "node", other, &label]);
+    }
+    let manifests = of_start.clone().flat_map(|one| one.manifests(no));
     world.apply_all(&manifests.collect::<Vec<_>>());
     for situation in of_start.filter(|one| one.formed) {
         world.wait_for_state(situation.name, "c", "Active");
@@ -526,19 +529,17 @@ fn an_owner_is_told_what_goes_on_and_what_to_do() {
             situation.begin(&world);
         } else {
             world.stage.testbed.node_pause(machine).expect("paused");
-            world.apply_all(&situation.manifests(&[zone]));
+            world.apply_all(&situation.manifests(yes));
         }
         situation.is_told(&world);
     }
     world.stage.testbed.node_resume(machine).expect("resumed");
 }
 
-/// One that can stop, and its zone.
-fn machine_without_operator(world: &World) -> (&'static str, &'static str) {
+/// One that can stop.
+fn machine_without_operator(world: &World) -> &'static str {
     let operators = world.stage.list("Pod", "valkey-operator").expect("listed");
     let office = &operators[0]["spec"]["nodeName"];
-    let mut others = MACHINES
-        .into_iter()
-        .filter(|(machine, _)| office != machine);
+    let mut others = MACHINES.into_iter().filter(|machine| office != machine);
     others.next().expect("there are three")
 }

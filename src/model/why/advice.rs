@@ -76,7 +76,9 @@ impl Why {
             Self::Silent { .. } => "see the pod's log, and the network between it and the operator",
             Self::ForeignMember(_) => "reset it where it runs if it should not be there",
             Self::ShardLost { .. } | Self::ClusterLost => "load the data again from where it came",
-            Self::PrimaryUnproven(_) => "if its machine is lost for good, delete the Node object",
+            Self::PrimaryUnproven(_) => {
+                "a process that hangs is given up after a minute; if its machine is lost for good, delete the Node object"
+            }
             Self::MigrationFailed { .. } => {
                 "see Valkey's reason; a renamed or missing command makes every migration fail"
             }
@@ -89,7 +91,9 @@ impl Why {
             Self::NodeDied { .. } | Self::JoinEnded { .. } => {
                 "it is made anew; if that ends too, correct what its last words name"
             }
-            Self::PodStarting(_) => "if it lasts, see the events of its Pod and of its ValkeyNode",
+            Self::PodStarting(_) => {
+                "if it lasts, see the events of its Pod and of its ValkeyNode, and whether its machine reports"
+            }
             Self::Deleting
             | Self::NodesLeaving { held: false, .. }
             | Self::NothingLeft
