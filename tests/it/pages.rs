@@ -124,6 +124,41 @@ fn every_link_of_the_pages_leads_somewhere() {
     assert!(seen > 50, "{seen} links");
 }
 
+/// What the health checks for Argo CD and Flux ask for is what a status has.
+#[test]
+fn health_checks_ask_for_fields_and_states_that_there_are() {
+    let page = read("docs/operations.md");
+    let (_, checks) = page
+        .split_once("\n## Argo CD and Flux\n")
+        .expect("a section");
+    let (checks, _) = checks.split_once("\n## Deleting\n").expect("its end");
+    let crds: serde_json::Value = serde_json::from_str(&read("crds/crds.json")).expect("JSON");
+    let kinds = crds["items"].as_array().expect("kinds");
+    let kind = kinds
+        .iter()
+        .find(|kind| kind["spec"]["names"]["kind"] == "ValkeyCluster");
+    let schema = &kind.expect("the kind")["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let status = &schema["properties"]["status"]["properties"];
+    let mut asked = BTreeSet::new();
+    for rest in checks.split("status.").skip(1) {
+        let end = rest
+            .find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(rest.len());
+        asked.insert(&rest[..end]);
+    }
+    assert_eq!(asked, BTreeSet::from(["message", "state", "targetSpec"]));
+    for field in asked {
+        assert!(status[field].is_object(), "a status has no {field}");
+    }
+    let states = status["state"]["enum"].as_array().expect("a closed list");
+    for state in ["Active", "Invalid"] {
+        assert!(
+            checks.contains(state) && states.contains(&state.into()),
+            "{state}"
+        );
+    }
+}
+
 #[test]
 fn the_readme_lists_every_page() {
     let readme = read("README.md");
