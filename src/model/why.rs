@@ -329,10 +329,7 @@ impl fmt::Display for Why {
                 node,
                 count,
                 held: false,
-            } => write!(
-                f,
-                "{count} of the nodes are still being deleted, such as {node}"
-            ),
+            } => write!(f, "node {node} is still being deleted, {count} in all"),
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),

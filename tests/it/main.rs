@@ -15,6 +15,7 @@ mod events;
 mod monitoring;
 mod mutants;
 mod pages;
+mod release;
 mod sentences;
 mod tidy;
 mod tls;
