@@ -1,5 +1,5 @@
 //! The alert rules before Prometheus' own tool: each fires when it should, says what it should, and else is quiet.
-//! ALL=1, for that tool is compiled first. Never a server: the tool plays the series of deploy/monitoring/alerts_test.yaml.
+//! ALL=1, for that tool is compiled first. Never a server: the tool plays the series of `alerts_test.yaml`.
 
 use std::path::Path;
 use std::process::Command;

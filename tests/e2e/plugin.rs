@@ -190,7 +190,7 @@ fn reports_no_secret(world: &World, wanted: &Wanted<'_>, hash: &str) {
     }
 }
 
-/// Gives a ServiceAccount a ClusterRole, and the kubeconfig a context of its name.
+/// Gives an account a role for the whole cluster, and the kubeconfig a context of its name.
 fn become_known(world: &World, who: &str, role: &str) {
     let kubectl = |words: &[&str]| {
         world
