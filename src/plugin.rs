@@ -296,15 +296,12 @@ async fn completed(words: &[String]) -> String {
         context: given(&["--context"]),
         output: Output::Text,
     };
-    let choice = line.choice();
-    let found = if choice == Choice::Words {
-        Vec::new()
-    } else if let Ok(desk) = Desk::open(&scope).await {
-        desk.names(choice).await.unwrap_or_default()
-    } else {
-        Vec::new()
+    let names = async {
+        let choice = line.choice()?;
+        let desk = Desk::open(&scope).await.ok()?;
+        desk.names(choice).await.ok()
     };
-    line.answer(&found)
+    line.answer(&names.await.unwrap_or_default())
 }
 
 /// Between two looks of `--watch`.
@@ -347,16 +344,17 @@ impl Desk {
 
     /// What there is to choose from.
     async fn names(&self, choice: Choice) -> Result<Vec<String>, Error> {
-        let visit = self.visit(Some(&self.namespace)).await?;
-        Ok(match choice {
-            Choice::Words => Vec::new(),
-            Choice::Clusters => visit
-                .clusters()
-                .iter()
-                .map(|cluster| cluster.name_any())
-                .collect(),
-            Choice::Configs => visit.menu().configs.into_keys().collect(),
-        })
+        match choice {
+            Choice::Clusters => {
+                let clusters = self.visitor.clusters(Some(&self.namespace)).await;
+                let clusters = clusters.map_err(Error::Observe)?.unwrap_or_default();
+                Ok(clusters.iter().map(|cluster| cluster.name_any()).collect())
+            }
+            Choice::Configs => {
+                let visit = self.visit(Some(&self.namespace)).await?;
+                Ok(visit.menu().configs.into_keys().collect())
+            }
+        }
     }
 
     fn show(&self, answer: &impl Shown) -> Result<(), Error> {

@@ -8,11 +8,9 @@ use crate::plugin::Words;
 /// Says that a file's name is none of it, as the shells' scripts of kubectl read it.
 const NO_FILES: &str = ":4\n";
 
-/// What there is to choose from.
+/// What only the API server knows the names of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Of the grammar alone.
-    Words,
     /// The clusters of the namespace.
     Clusters,
     /// The `ValkeyConfig`s.
@@ -50,25 +48,18 @@ impl<'a> Line<'a> {
     }
 
     /// What is asked of the API server for it.
-    pub(super) fn choice(&self) -> Choice {
-        let Some(command) = self.command() else {
-            return Choice::Words;
-        };
+    pub(super) fn choice(&self) -> Option<Choice> {
+        let command = self.command()?;
         if let Some(option) = self.open_option(command) {
-            let is_cluster = option.get_id() == "cluster";
-            return if is_cluster {
-                Choice::Clusters
-            } else {
-                Choice::Words
-            };
+            return (option.get_id() == "cluster").then_some(Choice::Clusters);
         }
         if self.begun.starts_with('-') || self.places_taken(command) > 0 {
-            return Choice::Words;
+            return None;
         }
-        match command.get_positionals().next().map(Arg::get_id) {
-            Some(id) if id == "name" => Choice::Clusters,
-            Some(id) if id == "config" => Choice::Configs,
-            Some(_) | None => Choice::Words,
+        match command.get_positionals().next()?.get_id().as_str() {
+            "name" => Some(Choice::Clusters),
+            "config" => Some(Choice::Configs),
+            _ => None,
         }
     }
 
@@ -167,7 +158,7 @@ fn flag(option: &Arg) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> (Choice, String) {
+    fn asked(line: &str) -> (Option<Choice>, String) {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let line = Line::of(&words);
         (line.choice(), line.answer(&["cache".to_owned()]))
@@ -176,7 +167,7 @@ mod tests {
     #[test]
     fn commands_are_offered_with_what_they_do() {
         let (choice, answer) = asked("c");
-        assert_eq!(choice, Choice::Words);
+        assert_eq!(choice, None);
         let words: Vec<&str> = answer
             .lines()
             .filter_map(|line| line.split('\t').next())
@@ -197,9 +188,9 @@ mod tests {
             "wait --timeout 5m ",
             "can-i app get --cluster ",
         ] {
-            assert_eq!(asked(line).0, Choice::Clusters, "{line}");
+            assert_eq!(asked(line).0, Some(Choice::Clusters), "{line}");
         }
-        assert_eq!(asked("menu ").0, Choice::Configs);
+        assert_eq!(asked("menu ").0, Some(Choice::Configs));
         for line in [
             "status cache ",
             "status --",
@@ -207,7 +198,7 @@ mod tests {
             "can-i app ",
             "sta",
         ] {
-            assert_eq!(asked(line).0, Choice::Words, "{line}");
+            assert_eq!(asked(line).0, None, "{line}");
         }
         assert_eq!(asked("status x").1, ":4\n");
     }
