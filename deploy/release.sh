@@ -1,10 +1,9 @@
 #!/bin/sh
-# Makes all of a release in dist/: manifests, chart, programs and image for this architecture, a bill of materials, and
-# the checksums of these. Two runs on one commit make the same files, but for the image.
+# Makes all of a release in dist/: manifests, roles, alerts, chart, programs and image for this architecture, a bill of
+# materials, and the checksums of these. Two runs on one commit make the same files, but for the image.
 set -eu
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 architecture=$(uname -m)
-programs="valkey-operator kubectl-valkey"
 rm -rf dist
 mkdir dist
 
@@ -16,13 +15,14 @@ pack() {
 		gzip --no-name > "dist/$archive"
 }
 
-cp crds/crds.json deploy/operator.yaml dist/
+cp crds/crds.json deploy/operator.yaml config/rbac/roles.yaml dist/
+cp deploy/monitoring/alerts.yaml deploy/monitoring/dashboard.json dist/
 pack "valkey-operator-chart-$version.tgz" --dereference --directory deploy --transform 's,^chart,valkey-operator,' chart
 
 cargo build --profile dist --bins
-for program in $programs; do
-	pack "$program-$version-linux-$architecture.tar.gz" --directory target/dist "$program"
-done
+pack "valkey-operator-$version-linux-$architecture.tar.gz" --directory target/dist valkey-operator
+pack "kubectl-valkey-$version-linux-$architecture.tar.gz" --directory target/dist kubectl-valkey \
+	--directory ../../deploy kubectl_complete-valkey
 # `make image` names it by its content; a release has the name that is in its manifest.
 made=$(cargo run --quiet --example testbed -- operator-image target/dist/valkey-operator)
 store=$(mktemp -d)

@@ -237,6 +237,10 @@ pub fn decide(world: &World, desired: &Desired) -> Decision {
     if let Some(Ok(offer)) = &desired.tls {
         decision.notes.extend(tls::notes(offer));
     }
+    // What is waited for is said once.
+    if let Verdict::Hold(why) = &decision.verdict {
+        decision.notes.retain(|note| note != why);
+    }
     decision
 }
 

@@ -1,6 +1,7 @@
 //! `kubectl valkey`: what the operator sees, what it would do and what was asked for, printed.
 //! Never writes: all that it holds is a `Visitor`, and never decides by rules of its own.
 
+mod complete;
 mod connect;
 mod menu;
 pub mod permission;
@@ -26,6 +27,7 @@ use crate::api::cluster::ClusterState;
 use crate::model::chain;
 use crate::model::name::ClusterRef;
 use crate::observe::visit::{Refusal, Sight, Visit, Visitor};
+use crate::plugin::complete::{Choice, Line};
 use crate::plugin::plan::Plan;
 use crate::plugin::print::Tone;
 use crate::plugin::status::{Overview, Status};
@@ -124,6 +126,13 @@ enum Command {
     Completion {
         /// For which shell
         shell: Shell,
+    },
+    /// What may stand at the last word, as kubectl asks for it
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The line
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }
 
@@ -251,6 +260,10 @@ pub async fn run(words: Words) -> Result<Exit, Error> {
         io::stdout().write_all(&script).map_err(Error::Write)?;
         return Ok(Exit::Done);
     }
+    if let Command::Complete { words } = &command {
+        put(&completed(words).await)?;
+        return Ok(Exit::Done);
+    }
     let desk = Desk::open(&scope).await?;
     match command {
         Command::Status {
@@ -270,8 +283,25 @@ pub async fn run(words: Words) -> Result<Exit, Error> {
         Command::CanI { user, asked } => desk.can(Some(user), asked).await,
         Command::WhoCan { asked } => desk.can(None, asked).await,
         Command::Report { name } => desk.report(name).await,
-        Command::Completion { .. } => Ok(Exit::Done),
+        Command::Completion { .. } | Command::Complete { .. } => Ok(Exit::Done),
     }
+}
+
+/// Whoever cannot be asked offers nothing: an error has no place in a line that is being typed.
+async fn completed(words: &[String]) -> String {
+    let line = Line::of(words);
+    let given = |names: &[&str]| line.value_of(names).map(str::to_owned);
+    let scope = Scope {
+        namespace: given(&["-n", "--namespace"]),
+        context: given(&["--context"]),
+        output: Output::Text,
+    };
+    let names = async {
+        let choice = line.choice()?;
+        let desk = Desk::open(&scope).await.ok()?;
+        desk.names(choice).await.ok()
+    };
+    line.answer(&names.await.unwrap_or_default())
 }
 
 /// Between two looks of `--watch`.
@@ -310,6 +340,21 @@ impl Desk {
             namespace,
             output: *output,
         })
+    }
+
+    /// What there is to choose from.
+    async fn names(&self, choice: Choice) -> Result<Vec<String>, Error> {
+        match choice {
+            Choice::Clusters => {
+                let clusters = self.visitor.clusters(Some(&self.namespace)).await;
+                let clusters = clusters.map_err(Error::Observe)?.unwrap_or_default();
+                Ok(clusters.iter().map(|cluster| cluster.name_any()).collect())
+            }
+            Choice::Configs => {
+                let visit = self.visit(Some(&self.namespace)).await?;
+                Ok(visit.menu().configs.into_keys().collect())
+            }
+        }
     }
 
     fn show(&self, answer: &impl Shown) -> Result<(), Error> {

@@ -224,7 +224,7 @@ impl Notice {
             action,
             weight: weight(why),
             lasting: false,
-            note: advised(note, why),
+            note: why.advised(note),
         }
     }
 
@@ -241,13 +241,6 @@ fn weight(why: &Why) -> Weight {
         Weight::Warning
     } else {
         Weight::Step
-    }
-}
-
-fn advised(sentence: &str, why: &Why) -> String {
-    match why.remedy() {
-        Some(remedy) => format!("{sentence} ({remedy})"),
-        None => sentence.to_owned(),
     }
 }
 

@@ -171,6 +171,7 @@ pub(super) struct Chronicle {
     paused: bool,
     refused: Option<Repeat>,
     failing: Option<Repeat>,
+    failing_nodes: BTreeMap<NodeName, Repeat>,
     seats: BTreeMap<ShardIndex, Seat>,
     asked: Option<Asked>,
     work: Option<Work>,
@@ -215,6 +216,17 @@ impl Chronicle {
     /// Whether a tick's failure is to be told: those that pass with the next tick are not.
     pub(super) fn failed(&mut self, failed: bool, now: Instant) -> bool {
         repeated(&mut self.failing, failed, now, WORTH_TELLING)
+    }
+
+    /// The same of a node's tick.
+    pub(super) fn node_failed(&mut self, node: &NodeName, failed: bool, now: Instant) -> bool {
+        if !failed {
+            self.failing_nodes.remove(node);
+            return false;
+        }
+        let first = Repeat::beginning(now + WORTH_TELLING);
+        let repeat = self.failing_nodes.entry(node.clone()).or_insert(first);
+        repeat.is_due(now)
     }
 
     /// Looks who is primary, and gives a receipt for each shard where that is another than before.

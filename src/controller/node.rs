@@ -73,9 +73,13 @@ async fn reconcile(
         name: node.spec.cluster_name.clone(),
     };
     let deleting = node.metadata.deletion_timestamp.is_some();
-    Ok(context
-        .guarded(&key, deleting, tick(&context, &key, &cluster))
-        .await)
+    let told = async {
+        let ended = tick(&context, &key, &cluster).await;
+        let failure = ended.as_ref().err();
+        context.tools.telling.node_ended(&node, &cluster, failure);
+        ended
+    };
+    Ok(context.guarded(&key, deleting, told).await)
 }
 
 async fn tick(

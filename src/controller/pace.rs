@@ -288,7 +288,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::PodWaiting { .. }
         | Why::PodStarting(_)
         | Why::MemberUnclear(_)
-        | Why::NodesLeaving(_) => WATCHED_MAX,
+        | Why::NodesLeaving { .. } => WATCHED_MAX,
         Why::Deleting
         | Why::NothingLeft
         | Why::NotYetOurs

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 use tracing::info;
 
 use crate::act::event::{self, About, Notice, Teller, Weight};
 use crate::api::cluster::{ClusterState, ValkeyCluster};
+use crate::api::node::ValkeyNode;
 use crate::controller::Error;
 use crate::controller::chronicle::{Chronicle, HandOver, Interruption};
 use crate::metrics::{Cause, Metrics, Outcome, Reading};
@@ -79,16 +81,34 @@ impl Telling {
         let failed = failure.is_some();
         let due = self.chronicle(key, |chronicle| chronicle.failed(failed, Instant::now()));
         if let Some(failure) = failure.filter(|_| due) {
+            self.teller
+                .tell(tick_failed(About::of(cluster), chain::of(failure)));
+        }
+    }
+
+    /// A tick of a node failed, or did not: told of its cluster too, where people look first.
+    pub(super) fn node_ended(
+        &self,
+        node: &ValkeyNode,
+        cluster: &ClusterRef,
+        failure: Option<&Error>,
+    ) {
+        let (name, is_failed) = (NodeName::new(node.name_any()), failure.is_some());
+        let due = self.chronicle(cluster, |chronicle| {
+            chronicle.node_failed(&name, is_failed, Instant::now())
+        });
+        let Some(failure) = failure.filter(|_| due) else {
+            return;
+        };
+        let (about, note) = (About::of(node), chain::of(failure));
+        let object = ObjectRef::new(&cluster.name).within(&cluster.namespace);
+        if let Some(cluster) = self.stores.clusters.get(&object) {
             self.teller.tell(Notice {
-                about: About::of(cluster),
-                related: None,
-                reason: event::TICK_FAILED,
-                action: "Reconcile",
-                weight: Weight::Warning,
-                lasting: true,
-                note: chain::of(failure),
+                related: Some(about.clone()),
+                ..tick_failed(About::of(cluster.as_ref()), format!("node {name}: {note}"))
             });
         }
+        self.teller.tell(tick_failed(about, note));
     }
 
     /// A tick of a cluster came to its end.
@@ -226,12 +246,11 @@ impl Telling {
         if let Some(refusal) = refusal.filter(|_| due) {
             let why = Why::AclRefused(refusal.to_owned());
             let notice = Notice::standing(world, &why);
-            let remedy = why.remedy().unwrap_or_default();
+            let sentence =
+                format!("nodes keep their old rules, a new one could not start: {refusal}");
             self.teller.tell(Notice {
                 action: "ReloadAcl",
-                note: format!(
-                    "nodes keep their old rules, a new one could not start: {refusal} ({remedy})"
-                ),
+                note: why.advised(&sentence),
                 ..notice
             });
         }
@@ -257,6 +276,18 @@ impl Telling {
     pub(super) fn node_waits(&self, namespace: &str, node: &NodeFacts, why: &Why) {
         self.teller
             .tell(Notice::of_waiting_node(namespace, node, why));
+    }
+}
+
+fn tick_failed(about: About, note: String) -> Notice {
+    Notice {
+        about,
+        related: None,
+        reason: event::TICK_FAILED,
+        action: "Reconcile",
+        weight: Weight::Warning,
+        lasting: true,
+        note,
     }
 }
 

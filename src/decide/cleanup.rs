@@ -77,6 +77,9 @@ pub(super) fn orphan_nodes(scene: Scene<'_>) -> Verdict {
 pub(super) fn fading_members(scene: Scene<'_>) -> Verdict {
     let mut strangers = scene.topology.strangers.values();
     match strangers.find(|stranger| stranger.slots.is_empty()) {
+        Some(stranger) if stranger.is_foreign() => {
+            Verdict::Hold(Why::ForeignMember(stranger.id.clone()))
+        }
         Some(stranger) => Verdict::Hold(Why::MemberUnclear(stranger.id.clone())),
         None => Verdict::Pass,
     }

@@ -11,10 +11,14 @@ pub(super) fn nodes(scene: Scene<'_>) -> Verdict {
     if nodes.values().any(|node| !node.deleting) {
         return Verdict::Take(Action::DeleteAllNodes, Why::Deleting);
     }
-    if nodes.is_empty() {
-        Verdict::Pass
-    } else {
-        Verdict::Hold(Why::NodesLeaving(nodes.len()))
+    let held = nodes.values().find(|node| !node.finalizer);
+    match held.or_else(|| nodes.values().next()) {
+        None => Verdict::Pass,
+        Some(node) => Verdict::Hold(Why::NodesLeaving {
+            node: node.name.clone(),
+            count: nodes.len(),
+            held: held.is_some(),
+        }),
     }
 }
 

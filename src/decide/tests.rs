@@ -172,7 +172,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
             ..ValkeyNodeSpec::default()
         },
         deleting: has("deleting"),
-        finalizer: true,
+        finalizer: !has("released"),
         stamp: (!has("new") && !has("unstamped")).then_some(uid),
         join: None,
         settings_digest: Some(resolved().settings_digest()),
@@ -549,7 +549,13 @@ fn deletion_waits_for_nobody_and_for_no_reference() {
     );
     check(
         "deleting 1x1 | b s0 deleting",
-        expect!["hold: 1 nodes are still being deleted"],
+        expect!["hold: node b is still being deleted, 1 in all"],
+    );
+    check(
+        "deleting 1x1 | a s0 deleting | b s0 deleting released",
+        expect![
+            "hold: node b is kept from being deleted by a finalizer that is not the operator's"
+        ],
     );
     check(
         "deleting 1x1",

@@ -16,7 +16,14 @@ pub enum Why {
     /// The cluster is being deleted.
     Deleting,
     /// Its nodes are on their way out.
-    NodesLeaving(usize),
+    NodesLeaving {
+        /// One of them: one that is held, if there is such.
+        node: NodeName,
+        /// How many there are.
+        count: usize,
+        /// Nothing of the operator's keeps that one any more: somebody else's finalizer does.
+        held: bool,
+    },
     /// All that was made is gone.
     NothingLeft,
     /// A new object.
@@ -312,7 +319,17 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deleting => f.write_str("the cluster is being deleted"),
-            Self::NodesLeaving(count) => write!(f, "{count} nodes are still being deleted"),
+            Self::NodesLeaving {
+                node, held: true, ..
+            } => write!(
+                f,
+                "node {node} is kept from being deleted by a finalizer that is not the operator's"
+            ),
+            Self::NodesLeaving {
+                node,
+                count,
+                held: false,
+            } => write!(f, "node {node} is still being deleted, {count} in all"),
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),

@@ -21,7 +21,7 @@ use tokio::io::DuplexStream;
 
 use crate::api::cluster::{ValkeyCluster, ZoneSpread};
 use crate::api::node::ValkeyNode;
-use crate::api::{LABEL_ZONE, OWNED_SELECTOR, POD_SELECTOR, PORT};
+use crate::api::{LABEL_ZONE, POD_SELECTOR, PORT};
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
 use crate::model::world::{Menu, World};
@@ -141,8 +141,9 @@ impl Visitor {
             tokio::join!(
                 nodes_then_pods,
                 lister.namespaced(""),
-                lister.namespaced(OWNED_SELECTOR),
-                lister.namespaced(OWNED_SELECTOR),
+                // Those of others too: one with a name of the cluster's is in its way.
+                lister.namespaced(""),
+                lister.namespaced(""),
                 lister.everywhere(),
                 lister.everywhere(),
                 lister.everywhere(),

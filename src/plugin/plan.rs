@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::api::cluster::ClusterState;
 use crate::decide;
 use crate::model::decision::{Action, Decision, Verdict};
+use crate::model::why::Why;
 use crate::model::world::World;
 use crate::plugin::print::{Cell, Table, said};
 use crate::plugin::{Shown, name_of};
@@ -25,6 +26,9 @@ pub struct Plan {
     /// Why it does it, or what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     because: Option<String>,
+    /// What a person can do about it, where there is something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<&'static str>,
     /// The questions that come before, and why none of them has an answer to act on.
     passed: Vec<Passed>,
     /// What a person should know, whatever is done.
@@ -60,9 +64,9 @@ impl Plan {
             nudges: _,
             notes,
         } = decide::decide(world, &desired);
-        let (next, action, because) = match verdict {
-            Verdict::Take(action, why) => (Next::Act, Some(words(&action)), Some(why.to_string())),
-            Verdict::Hold(why) => (Next::Wait, None, Some(why.to_string())),
+        let (next, action, why) = match verdict {
+            Verdict::Take(action, why) => (Next::Act, Some(words(&action)), Some(why)),
+            Verdict::Hold(why) => (Next::Wait, None, Some(why)),
             Verdict::Pass => (Next::Nothing, None, None),
         };
         let passed = passed.into_iter().map(|rung| Passed {
@@ -75,9 +79,13 @@ impl Plan {
             state: world.cluster.status.state,
             next,
             action,
-            because,
+            because: why.as_ref().map(ToString::to_string),
+            remedy: why.as_ref().and_then(Why::remedy),
             passed: passed.collect(),
-            notes: notes.iter().map(ToString::to_string).collect(),
+            notes: notes
+                .iter()
+                .map(|why| why.advised(&why.to_string()))
+                .collect(),
         }
     }
 
@@ -96,6 +104,13 @@ impl Plan {
             (Next::Act | Next::Wait, _) => format!("waits: {because}"),
             (Next::Nothing, _) => "nothing to do".to_owned(),
         }
+    }
+
+    /// What a person can do about it and should know besides.
+    pub(super) fn advice(&self, width: usize) -> String {
+        let remedy = self.remedy.map(|remedy| said("do", remedy, width));
+        let notes = self.notes.iter().map(|note| said("note", note, width));
+        remedy.into_iter().chain(notes).collect()
     }
 }
 
@@ -119,9 +134,7 @@ impl Shown for Plan {
             }
             Next::Nothing => text.push_str(&said("next", nothing, width)),
         }
-        for note in &self.notes {
-            text.push_str(&said("note", note, width));
-        }
+        text.push_str(&self.advice(width));
         text.push('\n');
         let mut table = Table::new(&["PASSED", "BECAUSE"]);
         for Passed { rung, clear } in &self.passed {

@@ -272,6 +272,9 @@ impl Shown for Status {
                 .unwrap_or("cannot be known by what you may read"),
             width,
         ));
+        if let Some(plan) = &self.plan {
+            text.push_str(&plan.advice(width));
+        }
         if let Some(owned) = self.slots_owned {
             let words = format!("{owned} of {SLOT_COUNT} have an owner");
             text.push_str(&said("slots", &words, width));
@@ -288,12 +291,14 @@ impl Shown for Status {
             );
             text.push_str(&said("skew", &words, width));
         }
-        text.push('\n');
         if self.slots_owned.is_some() {
-            text.push_str(&self.slot_table().text(width));
             text.push('\n');
+            text.push_str(&self.slot_table().text(width));
         }
-        text.push_str(&self.node_table().text(width));
+        if !self.shards.is_empty() {
+            text.push('\n');
+            text.push_str(&self.node_table().text(width));
+        }
         text.push_str(&self.troubles(width));
         if !self.lacking.is_empty() {
             text.push('\n');

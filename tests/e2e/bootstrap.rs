@@ -67,6 +67,8 @@ fn clusters_of_every_shape_in_one_namespace_become_active_and_serve() {
     let [_, single, _, usual, _, _] = &SHAPES;
     plugin::answers(&world, usual);
     plugin::says_what_is_missing(&world, usual);
+    plugin::works_under_its_roles(&world, usual);
+    plugin::is_completed_by_kubectl(&world, usual);
     plugin::follows_a_change(&world, single);
 }
 

@@ -12,6 +12,7 @@ mod checker;
 #[path = "../testbed/lib.rs"]
 mod testbed;
 
+mod alerts;
 mod api;
 mod bootstrap;
 mod census;
@@ -38,12 +39,14 @@ mod plugin;
 mod process;
 mod restart;
 mod secured;
+mod situations;
 mod soak;
 mod stage;
 mod testbed_itself;
 mod tls;
 #[path = "../certificates/client.rs"]
 mod tls_client;
+mod transcript;
 mod trial;
 mod troubles;
 mod waits;

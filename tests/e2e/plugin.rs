@@ -1,21 +1,23 @@
 //! The built plugin against real clusters, as an administrator and as one who only looks.
 //! Never a test of wording that a faster suite holds: exit codes, what is reached, and what may not be told.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 use serde_json::json;
 
 use crate::stage::say;
+use crate::testbed::command::finish;
 use crate::world::Wanted;
 use crate::world::World;
 
 /// How the plugin ended, and what it said.
 #[derive(Debug)]
-struct Said {
+pub(crate) struct Said {
     code: Option<i32>,
-    out: String,
-    err: String,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Said {
@@ -26,7 +28,7 @@ impl Said {
 }
 
 /// Runs the plugin from outside of the testbed, as a laptop would.
-fn ask(world: &World, words: &[&str]) -> Said {
+pub(crate) fn ask(world: &World, words: &[&str]) -> Said {
     let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-valkey"));
     plugin.env("KUBECONFIG", world.stage.testbed.kubeconfig());
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
@@ -188,6 +190,76 @@ fn reports_no_secret(world: &World, wanted: &Wanted<'_>, hash: &str) {
     }
 }
 
+/// Gives an account a role for the whole cluster, and the kubeconfig a context of its name.
+fn become_known(world: &World, who: &str, role: &str) {
+    let kubectl = |words: &[&str]| {
+        world
+            .stage
+            .testbed
+            .kubectl(words)
+            .expect("kubectl succeeds")
+    };
+    kubectl(&["create", "serviceaccount", who, "-n", "default"]);
+    let (role, account) = (
+        format!("--clusterrole={role}"),
+        format!("--serviceaccount=default:{who}"),
+    );
+    kubectl(&["create", "clusterrolebinding", who, &role, &account]);
+    let token = kubectl(&["create", "token", who, "-n", "default"]);
+    let token = format!("--token={}", token.trim());
+    kubectl(&["config", "set-credentials", who, &token]);
+    let cluster = "jsonpath={.contexts[0].context.cluster}";
+    let cluster = kubectl(&["config", "view", "-o", cluster]);
+    let (cluster, user) = (format!("--cluster={cluster}"), format!("--user={who}"));
+    kubectl(&["config", "set-context", who, &cluster, &user]);
+}
+
+/// The published roles are what the plugin needs: the first for what Kubernetes tells, both for a plan.
+pub(crate) fn works_under_its_roles(world: &World, wanted: &Wanted<'_>) {
+    let (name, namespace) = (wanted.name, wanted.namespace);
+    let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/config/rbac/roles.yaml");
+    let roles = std::fs::read_to_string(roles).expect("the roles");
+    world.stage.apply(&roles.replace("my-cluster", name));
+    become_known(world, "asker", "valkey-plugin");
+    let look = |words: &[&str]| {
+        let scope = ["-n", namespace, "--context", "asker"];
+        ask(world, &[words, &scope].concat())
+    };
+    let status = look(&["status", name, "-o", "json"]).json();
+    let secret =
+        format!("you may not get secrets \"{name}-operator-auth\" in namespace \"{namespace}\"");
+    assert_eq!(status["lacking"], json!([secret]), "{status:#}");
+    assert_eq!(look(&["plan", name]).code, Some(1));
+
+    let role = format!("--clusterrole=valkey-plugin-{name}");
+    let binding = ["create", "rolebinding", "asker", "-n", namespace, &role];
+    let words = [&binding[..], &["--serviceaccount=default:asker"]].concat();
+    world.stage.testbed.kubectl(words).expect("bound");
+    let status = look(&["status", name, "-o", "json"]).json();
+    assert_eq!(status["lacking"], json!([]), "{status:#}");
+    assert_eq!(status["plan"]["next"], "nothing", "{status:#}");
+    let plan = look(&["plan", name]);
+    assert_eq!(plan.code, Some(0), "{plan:?}");
+}
+
+/// kubectl's own completion offers commands and clusters, by the script that is published beside the plugin.
+pub(crate) fn is_completed_by_kubectl(world: &World, wanted: &Wanted<'_>) {
+    let plugin = Path::new(env!("CARGO_BIN_EXE_kubectl-valkey"));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy");
+    let path = format!("{}:{script}", plugin.parent().expect("a folder").display());
+    let completed = |words: &[&str]| {
+        let kubectl = r#"PATH="$0:$PATH" exec kubectl __complete "$@""#;
+        let line = ["sh", "-c", kubectl, &path, "valkey"];
+        let mut shell = world.stage.testbed.command([&line[..], words].concat());
+        finish(&mut shell).expect("completed")
+    };
+    let commands = completed(&["pl"]);
+    assert!(commands.starts_with("plan\t"), "{commands}");
+    let clusters = completed(&["-n", wanted.namespace, "status", wanted.name]);
+    let first = format!("{}\n", wanted.name);
+    assert!(clusters.starts_with(&first), "{clusters}");
+}
+
 /// Who only looks is shown what Kubernetes tells, and told what is missing.
 pub(crate) fn says_what_is_missing(world: &World, wanted: &Wanted<'_>) {
     let kubectl = |words: &[&str]| {
@@ -199,25 +271,7 @@ pub(crate) fn says_what_is_missing(world: &World, wanted: &Wanted<'_>) {
     };
     let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/config/rbac/roles.yaml");
     kubectl(&["apply", "--filename", roles]);
-    kubectl(&["create", "serviceaccount", "viewer", "-n", "default"]);
-    let binding = [
-        "create",
-        "clusterrolebinding",
-        "viewer",
-        "--clusterrole=valkey-viewer",
-    ];
-    kubectl(&[&binding[..], &["--serviceaccount=default:viewer"]].concat());
-    let token = kubectl(&["create", "token", "viewer", "-n", "default"]);
-    let token = format!("--token={}", token.trim());
-    kubectl(&["config", "set-credentials", "viewer", &token]);
-    let cluster = kubectl(&[
-        "config",
-        "view",
-        "-o",
-        "jsonpath={.contexts[0].context.cluster}",
-    ]);
-    let cluster = format!("--cluster={cluster}");
-    kubectl(&["config", "set-context", "viewer", &cluster, "--user=viewer"]);
+    become_known(world, "viewer", "valkey-viewer");
 
     let (name, namespace) = (wanted.name, wanted.namespace);
     let look = |words: &[&str]| {

@@ -14,6 +14,8 @@ mod certificates;
 mod events;
 mod monitoring;
 mod mutants;
+mod pages;
+mod release;
 mod sentences;
 mod tidy;
 mod tls;

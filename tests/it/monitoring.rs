@@ -142,7 +142,7 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
 }
 
 /// The first cells of the tables of a page, each a name in backticks.
-fn rows(page: &str) -> BTreeSet<&str> {
+pub(crate) fn rows(page: &str) -> BTreeSet<&str> {
     let lines = page.lines().filter_map(|line| line.strip_prefix("| `"));
     lines
         .filter_map(|line| Some(line.split_once('`')?.0))
@@ -294,6 +294,26 @@ fn each_alert_is_about_what_is_told_and_leads_to_its_heading() {
             alerts.contains(&format!("- alert: {heading}\n")),
             "no alert {heading}"
         );
+    }
+}
+
+/// `promtool` plays them where everything is tried: here none is left out.
+#[test]
+fn each_alert_is_tried_where_it_fires_and_where_it_does_not() {
+    let (alerts, trials) = (
+        read("deploy/monitoring/alerts.yaml"),
+        read("deploy/monitoring/alerts_test.yaml"),
+    );
+    let trials: Vec<&str> = trials.split("- alertname: ").skip(1).collect();
+    for rule in alerts.split("- alert: ").skip(1) {
+        let alert = rule.lines().next().unwrap_or_default();
+        let of_alert = trials
+            .iter()
+            .filter(|trial| trial.lines().next() == Some(alert));
+        let (fires, quiet): (Vec<&&str>, Vec<&&str>) =
+            of_alert.partition(|trial| trial.contains("exp_labels:"));
+        assert!(!fires.is_empty(), "{alert} is never seen to fire");
+        assert!(!quiet.is_empty(), "{alert} is never seen quiet");
     }
 }
 

@@ -782,8 +782,7 @@ fn only_the_dead_are_forgotten() {
     check(
         "1x1: a=0/1 b<a | else: z",
         expect![[r#"
-            hold: member id-z is no node of this cluster and not proven dead yet
-            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+            hold: member id-z is alive and no node of this cluster: it is left alone"#]],
     );
     // It may wake; its node is there.
     check(
@@ -1422,8 +1421,7 @@ fn foreign_members_are_left_alone_and_said() {
     check(
         "1x0: a=0/1 | else: z",
         expect![[r#"
-            hold: member id-z is no node of this cluster and not proven dead yet
-            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+            hold: member id-z is alive and no node of this cluster: it is left alone"#]],
     );
     check(
         "2x0: a=0/2 | else: z=1/2",

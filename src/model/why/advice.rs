@@ -76,15 +76,26 @@ impl Why {
             Self::Silent { .. } => "see the pod's log, and the network between it and the operator",
             Self::ForeignMember(_) => "reset it where it runs if it should not be there",
             Self::ShardLost { .. } | Self::ClusterLost => "load the data again from where it came",
-            Self::PrimaryUnproven(_) => "if its machine is lost for good, delete the Node object",
+            Self::PrimaryUnproven(_) => {
+                "a process that hangs is given up after a minute; if its machine is lost for good, delete the Node object"
+            }
             Self::MigrationFailed { .. } => {
                 "see Valkey's reason; a renamed or missing command makes every migration fail"
             }
             Self::DrainTooLarge { .. } => "give the nodes more memory, or keep more shards",
             Self::AclRefused(_) => "correct the ValkeyRole that it names",
             Self::Inconsistent(_) => "report it with the operator's log",
+            Self::NodesLeaving { held: true, .. } => {
+                "whoever put it there has to remove it: see metadata.finalizers of the ValkeyNode"
+            }
+            Self::NodeDied { .. } | Self::JoinEnded { .. } => {
+                "it is made anew; if that ends too, correct what its last words name"
+            }
+            Self::PodStarting(_) => {
+                "if it lasts, see the events of its Pod and of its ValkeyNode, and whether its machine reports"
+            }
             Self::Deleting
-            | Self::NodesLeaving(_)
+            | Self::NodesLeaving { held: false, .. }
             | Self::NothingLeft
             | Self::NotYetOurs
             | Self::NameTaken { .. }
@@ -93,10 +104,8 @@ impl Why {
             | Self::NoSnapshot
             | Self::ShardShort { .. }
             | Self::ShardOver { .. }
-            | Self::NodeDied { .. }
             | Self::PodForeign(_)
             | Self::ConfigMapForeign(_)
-            | Self::PodStarting(_)
             | Self::NotMet { .. }
             | Self::Handshaking(_)
             | Self::StaleMember(_)
@@ -120,7 +129,6 @@ impl Why {
             | Self::PrimaryLeaving(_)
             | Self::MemberDead(_)
             | Self::NodeEnded { .. }
-            | Self::JoinEnded { .. }
             | Self::Hung(_)
             | Self::Survivor(_)
             | Self::JoinOutdated(_)
@@ -139,6 +147,15 @@ impl Why {
             | Self::NodeStep(_) => return None,
         };
         Some(remedy)
+    }
+
+    /// A sentence that tells it, with what a person can do.
+    #[must_use]
+    pub fn advised(&self, sentence: &str) -> String {
+        match self.remedy() {
+            Some(remedy) => format!("{sentence} ({remedy})"),
+            None => sentence.to_owned(),
+        }
     }
 
     /// The node that it is about, if it is about one.
@@ -176,9 +193,9 @@ impl Why {
             | Self::TableDiffers { node, .. }
             | Self::NodeEnded { node, .. }
             | Self::JoinEnded { node, .. }
+            | Self::NodesLeaving { node, .. }
             | Self::MigrationFailed { source: node, .. } => Some(node),
             Self::Deleting
-            | Self::NodesLeaving(_)
             | Self::NothingLeft
             | Self::NotYetOurs
             | Self::Paused
