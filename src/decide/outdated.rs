@@ -1,4 +1,5 @@
 //! Which nodes are outdated: whose template is another than what the live spec resolves to.
+//! Never by how they are placed or spread now.
 
 use crate::model::desired::Desired;
 use crate::model::template::Template;
