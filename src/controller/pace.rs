@@ -305,7 +305,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
         | Why::SlotsDisagree { .. }
-        | Why::SlotsClaimedTwice
+        | Why::SlotsClaimedTwice(_)
         | Why::NotAttached { .. }
         | Why::PrimaryUnknown { .. }
         | Why::NotLinked(_)

@@ -360,12 +360,13 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
 /// One contiguous range a tick, and only while every node tells the same count.
 pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
-    let claims: Vec<SlotSet> = views.iter().map(|(_, view)| view.own_slots()).collect();
-    let owned = claims
-        .iter()
-        .fold(SlotSet::default(), |all, claim| all.union(claim));
-    if claims.iter().map(SlotSet::count).sum::<u32>() != owned.count() {
-        return Verdict::Hold(Why::SlotsClaimedTwice);
+    let (mut owned, mut twice) = (SlotSet::default(), SlotSet::default());
+    for claim in views.iter().map(|(_, view)| view.own_slots()) {
+        twice = twice.union(&claim.minus(&claim.minus(&owned)));
+        owned = owned.union(&claim);
+    }
+    if !twice.is_empty() {
+        return Verdict::Hold(Why::SlotsClaimedTwice(twice));
     }
     let told = || views.iter().map(|(_, view)| view.slots_assigned);
     let least = told().min().unwrap_or(0);

@@ -492,7 +492,7 @@ fn slots_are_given_only_when_all_tell_the_same() {
     );
     check(
         "target 2x0 | a s0 slots 0-8191 | b s1 slots 8000-9000",
-        expect!["hold: two nodes claim the same slots"],
+        expect!["hold: two nodes claim the same slots: 8000-8191"],
     );
     // A replica is no primary, even if its name comes first.
     check(

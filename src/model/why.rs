@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::model::desired::MenuError;
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
+use crate::model::slots::SlotSet;
 use crate::model::tls::{Lapse, TlsError, TlsFlaw};
 
 /// Why something is done or waited for. The variants' names are public: Events and metrics have them
@@ -139,8 +140,8 @@ pub enum Why {
         /// The greatest.
         most: u32,
     },
-    /// A slot is claimed by two of our nodes.
-    SlotsClaimedTwice,
+    /// These slots are claimed by two of our nodes.
+    SlotsClaimedTwice(SlotSet),
     /// A node of a shard that does not replicate the shard's primary.
     NotAttached {
         /// The node.
@@ -391,7 +392,7 @@ impl fmt::Display for Why {
             Self::SlotsDisagree { least, most } => {
                 write!(f, "nodes tell between {least} and {most} assigned slots")
             }
-            Self::SlotsClaimedTwice => f.write_str("two nodes claim the same slots"),
+            Self::SlotsClaimedTwice(slots) => write!(f, "two nodes claim the same slots: {slots}"),
             Self::NotAttached { replica, primary } => {
                 write!(f, "{replica} does not replicate {primary}")
             }

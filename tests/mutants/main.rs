@@ -1,6 +1,6 @@
 //! Sim-M: puts known bugs back, one by one, and demands that the simulator notices each.
-//! Never touches the working tree: a copy below `target/mutants` is edited, with a target folder of
-//! its own.
+//! Never touches the working tree: a copy below `target/mutants` is edited. What it depends on is not compiled
+//! again, and nothing that others run is made: the copy has no programs.
 //!
 //! `cargo run --example mutants` for all, `-- NAME...` for some; `SEEDS=n` for another number of
 //! seeds than 2,000. Exits with 1 if one survives, or if the suites fail without any. The suites are told
@@ -34,8 +34,7 @@ use self::table::Edit;
 use self::table::Mutant;
 
 /// What is copied: whatever the package is built from.
-const PARTS: [&str; 9] = [
-    "Cargo.toml",
+const PARTS: [&str; 8] = [
     "Cargo.lock",
     "clippy.toml",
     "rust-toolchain.toml",
@@ -109,7 +108,7 @@ fn row(mutant: &Mutant, fate: &Fate, took: Duration) -> String {
 struct Bench {
     package: PathBuf,
     tree: PathBuf,
-    target: PathBuf,
+    logs: PathBuf,
 }
 
 impl Bench {
@@ -119,7 +118,7 @@ impl Bench {
         Self {
             package,
             tree: bench.join("tree"),
-            target: bench.join("target"),
+            logs: bench.join("logs"),
         }
     }
 
@@ -129,7 +128,8 @@ impl Bench {
         for part in PARTS {
             copy(&self.package.join(part), &self.tree.join(part))?;
         }
-        Ok(())
+        let manifest = fs::read_to_string(self.package.join("Cargo.toml"))?;
+        write(&self.tree.join("Cargo.toml"), lean(&manifest).as_bytes())
     }
 
     /// A suite that fails on today's code would fail on every mutant, and show nothing.
@@ -159,7 +159,8 @@ impl Bench {
             Ok(program) => program,
             Err(why) => return Ok(Fate::Broken(why)),
         };
-        let log = self.target.join(format!("{name}.log"));
+        fs::create_dir_all(&self.logs)?;
+        let log = self.logs.join(format!("{name}.log"));
         let fate = self.run(&program, suites, &log)?;
         println!("  log: {}", log.display());
         Ok(fate)
@@ -171,7 +172,7 @@ impl Bench {
             .args(["test", "--no-run", "--test", "sim"])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_TARGET_DIR", self.package.join("target"))
             .output()?;
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
@@ -263,17 +264,35 @@ fn is_rule(word: &str) -> bool {
     number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
+/// A manifest without its programs, which would be built for every mutant and run by nobody.
+fn lean(manifest: &str) -> String {
+    let mut tables = manifest.split("\n[");
+    let head = tables.next().unwrap_or_default().lines();
+    let head: Vec<&str> = head
+        .filter(|line| !line.starts_with("default-run"))
+        .collect();
+    let kept = tables.filter(|table| !table.starts_with("[bin]]"));
+    std::iter::once(head.join("\n"))
+        .chain(kept.map(str::to_owned))
+        .collect::<Vec<_>>()
+        .join("\n[")
+}
+
+/// Writes what differs, so that what is equal is not compiled again.
+fn write(to: &Path, new: &[u8]) -> io::Result<()> {
+    if fs::read(to).is_ok_and(|old| old == new) {
+        return Ok(());
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(to, new)
+}
+
 /// Copies what differs, and removes what is not there any more.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
-        let new = fs::read(from)?;
-        if fs::read(to).is_ok_and(|old| old == new) {
-            return Ok(());
-        }
-        if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        return fs::write(to, new);
+        return write(to, &fs::read(from)?);
     }
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(to)? {

@@ -206,6 +206,7 @@ impl Visit for Line {
         match field.name() {
             "namespace" => value.clone_into(&mut self.namespace),
             "cluster_name" => value.clone_into(&mut self.cluster),
+            "rung" => drop(self.seen.insert(format!("rung {value}"))),
             _ => {}
         }
         write!(self.fields, " {}={value:?}", field.name()).expect("memory takes it");

@@ -124,8 +124,10 @@ async fn drive(plan: &Plan, options: &Options, log: Log) -> Outcome {
     let api = Gate::new(world.clone());
     tokio::spawn(api.clone().run());
     tokio::spawn(clients(world.clone(), api.clone()));
+    let wall = take(&world).operator_clock.clone();
     let mut operators = Operators {
         first: None,
+        wall,
         pipes: Pipes::start(&world, &api),
         api,
         seed: plan.seed,
@@ -296,6 +298,9 @@ impl Play {
             | Fault::Meddle { .. }
             | Fault::Cordon { .. }
             | Fault::SlowNetwork { .. }
+            | Fault::LossyNetwork { .. }
+            | Fault::ShiftClock { .. }
+            | Fault::Widen { .. }
             | Fault::LoseVotes { .. }
             | Fault::SlowMounts { .. } => {}
         }

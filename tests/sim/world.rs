@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -48,6 +49,8 @@ pub(crate) struct World {
     pub(crate) events: Events,
     /// What replies to operators are instead of what they should be.
     pub(crate) garbled: Option<Garbling>,
+    /// By so many seconds the clocks of operators are ahead of the true time.
+    pub(crate) operator_clock: Arc<AtomicI64>,
     /// How many requests were served in each millisecond. Each takes one, so these were under way at once.
     pub(crate) served: BTreeMap<Millis, u64>,
     lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
@@ -65,6 +68,7 @@ impl World {
             ledger: Ledger::default(),
             events: Events::default(),
             garbled: None,
+            operator_clock: Arc::default(),
             served: BTreeMap::new(),
             lines: BTreeMap::new(),
         }

@@ -48,7 +48,7 @@ impl Why {
                 | Self::ForeignMember(_)
                 | Self::AwaitingElection { .. }
                 | Self::NoQuorum(_)
-                | Self::SlotsClaimedTwice
+                | Self::SlotsClaimedTwice(_)
                 | Self::PrimaryUnproven(_)
                 | Self::ElectionLost(_)
                 | Self::NeverSynced(_)
@@ -105,7 +105,7 @@ impl Why {
             | Self::NoQuorum(_)
             | Self::SlotsUnassigned(_)
             | Self::SlotsDisagree { .. }
-            | Self::SlotsClaimedTwice
+            | Self::SlotsClaimedTwice(_)
             | Self::NotAttached { .. }
             | Self::PrimaryUnknown { .. }
             | Self::NotLinked(_)
@@ -198,7 +198,7 @@ impl Why {
             | Self::NoQuorum(_)
             | Self::SlotsUnassigned(_)
             | Self::SlotsDisagree { .. }
-            | Self::SlotsClaimedTwice
+            | Self::SlotsClaimedTwice(_)
             | Self::ShardCount { .. }
             | Self::PrimaryUnproven(_)
             | Self::ElectionLost(_)

@@ -471,6 +471,12 @@ impl Net {
         self.network.delay = delay;
     }
 
+    /// One of so many messages is lost and sent again, from now on; none with 0.
+    pub(crate) fn set_loss(&mut self, now: Millis, one_in: u64) {
+        self.advance(now);
+        self.network.loss = one_in;
+    }
+
     /// Cuts a replica's link to its primary, once.
     pub(crate) fn break_replication(&mut self, now: Millis, replica: ProcessId) {
         self.advance(now);
