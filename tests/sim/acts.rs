@@ -668,7 +668,7 @@ fn alive(world: &mut World) -> Vec<(ProcessId, String)> {
         .collect();
     started.sort();
     let now = world.now();
-    let truth = world.net.truth(now).processes.into_iter();
+    let truth = world.net.truth_without_tables(now).processes.into_iter();
     let runs: BTreeSet<ProcessId> = truth
         .filter(|process| process.life == Life::Running)
         .map(|process| process.id)

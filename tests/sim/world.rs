@@ -106,10 +106,10 @@ impl World {
         }
     }
 
-    /// What is so of the processes of the cluster that is looked at, and of no other's.
+    /// What is so of the processes of the cluster that is looked at, and of no other's; their tables are left out.
     pub(crate) fn own_truth(&mut self) -> valkey::Truth {
         let now = self.now();
-        let mut truth = self.net.truth(now);
+        let mut truth = self.net.truth_without_tables(now);
         let containers = self.pods.containers.values();
         let own: BTreeSet<_> = containers
             .filter(|container| container.namespace == NAMESPACE)

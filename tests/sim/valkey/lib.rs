@@ -497,6 +497,18 @@ impl Net {
         truth::truth(&self.network, &self.processes)
     }
 
+    /// The same, but for the tables: most of what is so, and cheap.
+    pub(crate) fn truth_without_tables(&mut self, now: Millis) -> Truth {
+        self.advance(now);
+        truth::without_tables(&self.network, &self.processes)
+    }
+
+    /// How a process fares now.
+    pub(crate) fn life(&mut self, now: Millis, process: ProcessId) -> Option<Life> {
+        self.advance(now);
+        self.process(process).map(|process| process.life)
+    }
+
     fn process(&self, id: ProcessId) -> Option<&Process> {
         self.processes.get(usize::try_from(id.0).ok()?)
     }
