@@ -306,6 +306,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::SlotsUnassigned(_)
         | Why::SlotsDisagree { .. }
         | Why::SlotsClaimedTwice(_)
+        | Why::SlotsAstray(_)
         | Why::NotAttached { .. }
         | Why::PrimaryUnknown { .. }
         | Why::NotLinked(_)

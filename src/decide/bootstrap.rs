@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::decide::balance::{Setback, setback};
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
-use crate::model::decision::{Action, Nudge, Verdict};
+use crate::model::decision::{Action, Batch, Nudge, Verdict};
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
 use crate::model::topology::{Member, NodeView, Role};
@@ -393,7 +394,7 @@ pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// One replica a tick, to the primary of its shard.
+/// One replica a tick, to the primary of its shard, once it owns no slot.
 pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
     let mut unknown = None;
@@ -405,7 +406,7 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
             continue;
         }
         if !view.own_slots().is_empty() {
-            return Verdict::Hold(Why::Inconsistent("two nodes of one shard own slots"));
+            return slots_returned((node, view), (primary, primary_view));
         }
         let (replica, primary) = (node.name.clone(), primary.name.clone());
         if !view.knows_primary(&primary_view.id) {
@@ -419,6 +420,41 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
         return Verdict::Take(Action::Replicate { replica, primary }, why);
     }
     unknown.map_or(Verdict::Pass, Verdict::Hold)
+}
+
+/// Slots that somebody gave by hand to a node which is to be a replica go to its primary, keys and all.
+fn slots_returned(
+    (node, view): (&NodeFacts, &NodeView),
+    (primary, primary_view): (&NodeFacts, &NodeView),
+) -> Verdict {
+    let source = node.name.clone();
+    if view.exports().next().is_some() {
+        return Verdict::Hold(Why::Migrating(source));
+    }
+    if let Some(Setback {
+        failures,
+        message,
+        pausing: true,
+    }) = setback(view)
+    {
+        return Verdict::Hold(Why::MigrationFailed {
+            source,
+            failures,
+            message,
+        });
+    }
+    let target = primary.name.clone();
+    if !primary_view.cluster_ok || !view.knows_primary(&primary_view.id) {
+        return Verdict::Hold(Why::TargetUnready(target));
+    }
+    let why = Why::SlotsAstray(source.clone());
+    let slots = view.own_slots();
+    let batch = Batch {
+        source,
+        target,
+        slots,
+    };
+    Verdict::Take(Action::Migrate(batch), why)
 }
 
 /// The cluster is Active only when every node tells the whole truth of it.

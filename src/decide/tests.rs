@@ -517,6 +517,20 @@ fn replicas_follow_the_primary_of_their_own_shard() {
 }
 
 #[test]
+fn slots_of_a_replica_to_be_go_to_its_primary() {
+    check(
+        "target 1x1 | a s0 slots 0-16382 | b s0 slots 16383-16383",
+        expect![
+            "take Migrate(Batch { source: b, target: a, slots: SlotSet { ranges: [SlotRange { start: 16383, end: 16383 }] } }): b is to be a replica and owns slots"
+        ],
+    );
+    check(
+        "target 1x1 | a s0 notok slots 0-16382 | b s0 slots 16383-16383",
+        expect!["hold: a is not ready to be given slots"],
+    );
+}
+
+#[test]
 fn active_is_said_only_of_a_whole_cluster() {
     let shard = "target 1x1 | a s0 slots 0-16383";
     check(

@@ -142,6 +142,8 @@ pub enum Why {
     },
     /// These slots are claimed by two of our nodes.
     SlotsClaimedTwice(SlotSet),
+    /// A node that is to be a replica, and owns slots.
+    SlotsAstray(NodeName),
     /// A node of a shard that does not replicate the shard's primary.
     NotAttached {
         /// The node.
@@ -393,6 +395,7 @@ impl fmt::Display for Why {
                 write!(f, "nodes tell between {least} and {most} assigned slots")
             }
             Self::SlotsClaimedTwice(slots) => write!(f, "two nodes claim the same slots: {slots}"),
+            Self::SlotsAstray(node) => write!(f, "{node} is to be a replica and owns slots"),
             Self::NotAttached { replica, primary } => {
                 write!(f, "{replica} does not replicate {primary}")
             }

@@ -30,7 +30,6 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use self::table::Edit;
 use self::table::Mutant;
 
 /// What is copied: whatever the package is built from.

@@ -106,6 +106,7 @@ impl Why {
             | Self::SlotsUnassigned(_)
             | Self::SlotsDisagree { .. }
             | Self::SlotsClaimedTwice(_)
+            | Self::SlotsAstray(_)
             | Self::NotAttached { .. }
             | Self::PrimaryUnknown { .. }
             | Self::NotLinked(_)
@@ -150,6 +151,7 @@ impl Why {
             | Self::ConfigMapForeign(node)
             | Self::PodStarting(node)
             | Self::Handshaking(node)
+            | Self::SlotsAstray(node)
             | Self::NotLinked(node)
             | Self::StateNotOk(node)
             | Self::NeverSynced(node)
