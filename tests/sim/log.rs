@@ -220,6 +220,10 @@ impl Visit for Line {
                 self.decided();
             }
             "passed" => {}
+            "notes" => {
+                let notes = names(&format!("{value:?}"));
+                self.seen.extend(notes.map(|name| format!("why {name}")));
+            }
             "failure" => self.failed(&format!("{value:?}")),
             name => {
                 if name == "node" {
