@@ -147,7 +147,7 @@ pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
 }
 
 /// A node too many goes before it is taken into anything: two operators at once may make one, and a cluster
-/// that starts again may have one of a shard that is not wanted any more.
+/// that starts again may have one of a shard that is not wanted any more. Who is silent may own slots, and stays.
 pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
     let shape = scene.desired.shape;
     let shards: BTreeSet<ShardIndex> = live(scene.world).map(shard_of).collect();
@@ -155,7 +155,11 @@ pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
         let nodes: Vec<&NodeFacts> = live(scene.world)
             .filter(|node| shard_of(node) == shard)
             .collect();
-        let idle = |node: &&NodeFacts| node.view().is_none_or(|view| view.own_slots().is_empty());
+        let idle = |node: &&NodeFacts| match &node.sighting {
+            Sighting::Answered(view) => view.own_slots().is_empty(),
+            Sighting::Silent(_) | Sighting::LockedOut(_) => false,
+            Sighting::NotAsked => true,
+        };
         let wanted = shard.0 < shape.shards || !nodes.iter().all(idle);
         let want = if wanted { shape.nodes_per_shard() } else { 0 };
         let have = nodes.len();

@@ -644,3 +644,13 @@ fn a_node_of_a_shard_that_is_not_wanted_goes() {
         expect!["hold: 2 of 1 shards own slots"],
     );
 }
+
+/// Two operators at once made one node too many for a shard whose primary did not answer: the primary went, and its
+/// slots with it.
+#[test]
+fn of_nodes_too_many_the_silent_one_stays() {
+    check(
+        "target 1x1 | a s0 new | b s0 new | c s0 silent",
+        expect!["take DeleteNode(b): shard 0 has 3 nodes, 2 are asked for"],
+    );
+}

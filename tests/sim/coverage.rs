@@ -65,7 +65,7 @@ const SOUGHT: &[(&str, &str)] = &[
     ("why Lagging", "src/decide/tests/living.rs"),
     ("why NeverSynced", "src/decide/tests/living.rs"),
     ("why PasswordsLost", "src/decide/tests.rs"),
-    ("why PodForeign", "tests/e2e/held.rs"),
+    ("why PodForeign", "src/decide/tests.rs"),
     ("why SlotsClaimedTwice", "src/decide/tests.rs"),
     ("why Survivor", "src/decide/tests/living.rs"),
     ("why TargetUnready", "src/decide/tests.rs"),

@@ -221,8 +221,9 @@ impl Visit for Line {
             }
             "passed" => {}
             "notes" => {
-                let notes = names(&format!("{value:?}"));
-                self.seen.extend(notes.map(|name| format!("why {name}")));
+                let text = format!("{value:?}");
+                self.seen
+                    .extend(names(&text).map(|name| format!("why {name}")));
             }
             "failure" => self.failed(&format!("{value:?}")),
             name => {
