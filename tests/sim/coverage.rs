@@ -60,6 +60,7 @@ const SOUGHT: &[(&str, &str)] = &[
     ("error Reply", "src/valkey/parse/tests.rs"),
     ("rung orphan nodes", "src/decide/tests/living.rs"),
     ("why DrainTooLarge", "src/decide/tests/living.rs"),
+    ("why FailingOver", "src/decide/tests/living.rs"),
     ("why ElectionLost", "src/decide/tests/living.rs"),
     ("why Hung", "src/decide/tests/living.rs"),
     ("why Lagging", "src/decide/tests/living.rs"),
