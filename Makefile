@@ -20,8 +20,10 @@ test: setup ## every test, the slow ones too
 	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture \
 	  && cargo test --test valkey && SLOW=1 cargo test --test e2e
 
+# REACH='why Hung' looks for the first run that comes by a rung, an action, a why or an error.
 sim: setup ## the simulator alone; SEEDS=n for so many, RUN=12:3x1:0,4 to be told one run
-	SEEDS=$(SEEDS) RUN=$(RUN) cargo test --test sim $(if $(RUN),replay) -- --nocapture
+	SEEDS=$(SEEDS) RUN=$(RUN) REACH="$(REACH)" \
+	  cargo test --test sim $(if $(RUN),swarm::replay,$(if $(REACH),swarm::reach)) -- --nocapture
 
 mutants: setup ## a test of the tests: known bugs put back, one by one
 	cargo run --example mutants

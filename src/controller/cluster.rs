@@ -258,6 +258,7 @@ fn say_decision(key: &ClusterRef, decision: &Decision) {
     let (cluster_name, namespace) = (&key.name, &key.namespace);
     let Decision {
         verdict,
+        rung,
         passed,
         nudges,
         notes,
@@ -266,6 +267,7 @@ fn say_decision(key: &ClusterRef, decision: &Decision) {
         cluster_name,
         namespace,
         ?verdict,
+        rung,
         ?passed,
         ?nudges,
         ?notes,

@@ -305,7 +305,8 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)
         | Why::SlotsDisagree { .. }
-        | Why::SlotsClaimedTwice
+        | Why::SlotsClaimedTwice(_)
+        | Why::SlotsAstray(_)
         | Why::NotAttached { .. }
         | Why::PrimaryUnknown { .. }
         | Why::NotLinked(_)

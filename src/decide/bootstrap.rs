@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::decide::balance::{Setback, setback};
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
-use crate::model::decision::{Action, Nudge, Verdict};
+use crate::model::decision::{Action, Batch, Nudge, Verdict};
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
 use crate::model::topology::{Member, NodeView, Role};
@@ -146,7 +147,7 @@ pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
 }
 
 /// A node too many goes before it is taken into anything: two operators at once may make one, and a cluster
-/// that starts again may have one of a shard that is not wanted any more.
+/// that starts again may have one of a shard that is not wanted any more. Who is silent may own slots, and stays.
 pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
     let shape = scene.desired.shape;
     let shards: BTreeSet<ShardIndex> = live(scene.world).map(shard_of).collect();
@@ -154,7 +155,11 @@ pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
         let nodes: Vec<&NodeFacts> = live(scene.world)
             .filter(|node| shard_of(node) == shard)
             .collect();
-        let idle = |node: &&NodeFacts| node.view().is_none_or(|view| view.own_slots().is_empty());
+        let idle = |node: &&NodeFacts| match &node.sighting {
+            Sighting::Answered(view) => view.own_slots().is_empty(),
+            Sighting::Silent(_) | Sighting::LockedOut(_) => false,
+            Sighting::NotAsked => true,
+        };
         let wanted = shard.0 < shape.shards || !nodes.iter().all(idle);
         let want = if wanted { shape.nodes_per_shard() } else { 0 };
         let have = nodes.len();
@@ -360,12 +365,13 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
 /// One contiguous range a tick, and only while every node tells the same count.
 pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
-    let claims: Vec<SlotSet> = views.iter().map(|(_, view)| view.own_slots()).collect();
-    let owned = claims
-        .iter()
-        .fold(SlotSet::default(), |all, claim| all.union(claim));
-    if claims.iter().map(SlotSet::count).sum::<u32>() != owned.count() {
-        return Verdict::Hold(Why::SlotsClaimedTwice);
+    let (mut owned, mut twice) = (SlotSet::default(), SlotSet::default());
+    for claim in views.iter().map(|(_, view)| view.own_slots()) {
+        twice = twice.union(&claim.minus(&claim.minus(&owned)));
+        owned = owned.union(&claim);
+    }
+    if !twice.is_empty() {
+        return Verdict::Hold(Why::SlotsClaimedTwice(twice));
     }
     let told = || views.iter().map(|(_, view)| view.slots_assigned);
     let least = told().min().unwrap_or(0);
@@ -392,7 +398,7 @@ pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// One replica a tick, to the primary of its shard.
+/// One replica a tick, to the primary of its shard, once it owns no slot.
 pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
     let mut unknown = None;
@@ -404,7 +410,7 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
             continue;
         }
         if !view.own_slots().is_empty() {
-            return Verdict::Hold(Why::Inconsistent("two nodes of one shard own slots"));
+            return slots_returned((node, view), (primary, primary_view));
         }
         let (replica, primary) = (node.name.clone(), primary.name.clone());
         if !view.knows_primary(&primary_view.id) {
@@ -418,6 +424,41 @@ pub(super) fn replicas_attached(scene: Scene<'_>) -> Verdict {
         return Verdict::Take(Action::Replicate { replica, primary }, why);
     }
     unknown.map_or(Verdict::Pass, Verdict::Hold)
+}
+
+/// Slots that somebody gave by hand to a node which is to be a replica go to its primary, keys and all.
+fn slots_returned(
+    (node, view): (&NodeFacts, &NodeView),
+    (primary, primary_view): (&NodeFacts, &NodeView),
+) -> Verdict {
+    let source = node.name.clone();
+    if view.exports().next().is_some() {
+        return Verdict::Hold(Why::Migrating(source));
+    }
+    if let Some(Setback {
+        failures,
+        message,
+        pausing: true,
+    }) = setback(view)
+    {
+        return Verdict::Hold(Why::MigrationFailed {
+            source,
+            failures,
+            message,
+        });
+    }
+    let target = primary.name.clone();
+    if !primary_view.cluster_ok || !view.knows_primary(&primary_view.id) {
+        return Verdict::Hold(Why::TargetUnready(target));
+    }
+    let why = Why::SlotsAstray(source.clone());
+    let slots = view.own_slots();
+    let batch = Batch {
+        source,
+        target,
+        slots,
+    };
+    Verdict::Take(Action::Migrate(batch), why)
 }
 
 /// The cluster is Active only when every node tells the whole truth of it.

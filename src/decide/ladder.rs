@@ -73,23 +73,24 @@ pub(super) fn climb(levels: &[Level], scene: Scene<'_>) -> Decision {
             match (rung.ask)(scene) {
                 Verdict::Pass => passed.push(rung.name),
                 verdict @ Verdict::Hold(_) if open => {
-                    held.get_or_insert(verdict);
+                    held.get_or_insert((verdict, rung.name));
                 }
                 verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => {
-                    return decision(verdict, passed);
+                    return decision(verdict, Some(rung.name), passed);
                 }
             }
         }
-        if let Some(verdict) = held {
-            return decision(verdict, passed);
+        if let Some((verdict, rung)) = held {
+            return decision(verdict, Some(rung), passed);
         }
     }
-    decision(Verdict::Pass, passed)
+    decision(Verdict::Pass, None, passed)
 }
 
-fn decision(verdict: Verdict, passed: Vec<&'static str>) -> Decision {
+fn decision(verdict: Verdict, rung: Option<&'static str>, passed: Vec<&'static str>) -> Decision {
     Decision {
         verdict,
+        rung,
         passed,
         nudges: Vec::new(),
         notes: Vec::new(),

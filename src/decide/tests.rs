@@ -492,7 +492,7 @@ fn slots_are_given_only_when_all_tell_the_same() {
     );
     check(
         "target 2x0 | a s0 slots 0-8191 | b s1 slots 8000-9000",
-        expect!["hold: two nodes claim the same slots"],
+        expect!["hold: two nodes claim the same slots: 8000-8191"],
     );
     // A replica is no primary, even if its name comes first.
     check(
@@ -513,6 +513,20 @@ fn replicas_follow_the_primary_of_their_own_shard() {
     check(
         &format!("target 2x1 | a s0 of d {slots} | c s1 of d"),
         expect!["take Replicate { replica: a, primary: b }: a does not replicate b"],
+    );
+}
+
+#[test]
+fn slots_of_a_replica_to_be_go_to_its_primary() {
+    check(
+        "target 1x1 | a s0 slots 0-16382 | b s0 slots 16383-16383",
+        expect![
+            "take Migrate(Batch { source: b, target: a, slots: SlotSet { ranges: [SlotRange { start: 16383, end: 16383 }] } }): b is to be a replica and owns slots"
+        ],
+    );
+    check(
+        "target 1x1 | a s0 notok slots 0-16382 | b s0 slots 16383-16383",
+        expect!["hold: a is not ready to be given slots"],
     );
 }
 
@@ -634,5 +648,15 @@ fn a_node_of_a_shard_that_is_not_wanted_goes() {
     check(
         "target 1x0 | a s0 slots 0-99 | b s1 slots 100-16383",
         expect!["hold: 2 of 1 shards own slots"],
+    );
+}
+
+/// Two operators at once made one node too many for a shard whose primary did not answer: the primary went, and its
+/// slots with it.
+#[test]
+fn of_nodes_too_many_the_silent_one_stays() {
+    check(
+        "target 1x1 | a s0 new | b s0 new | c s0 silent",
+        expect!["take DeleteNode(b): shard 0 has 3 nodes, 2 are asked for"],
     );
 }

@@ -13,6 +13,8 @@ use crate::model::why::Why;
 pub struct Decision<A = Action> {
     /// What to do now, if anything.
     pub verdict: Verdict<A>,
+    /// The rung that took or holds, by name; none where all passed.
+    pub rung: Option<&'static str>,
     /// The rungs above that did not apply, by name.
     pub passed: Vec<&'static str>,
     /// Gossip hints to give while waiting. They change no topology and are not actions.

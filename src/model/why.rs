@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::model::desired::MenuError;
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
+use crate::model::slots::SlotSet;
 use crate::model::tls::{Lapse, TlsError, TlsFlaw};
 
 /// Why something is done or waited for. The variants' names are public: Events and metrics have them
@@ -146,8 +147,10 @@ pub enum Why {
         /// The greatest.
         most: u32,
     },
-    /// A slot is claimed by two of our nodes.
-    SlotsClaimedTwice,
+    /// These slots are claimed by two of our nodes.
+    SlotsClaimedTwice(SlotSet),
+    /// A node that is to be a replica, and owns slots.
+    SlotsAstray(NodeName),
     /// A node of a shard that does not replicate the shard's primary.
     NotAttached {
         /// The node.
@@ -408,7 +411,8 @@ impl fmt::Display for Why {
             Self::SlotsDisagree { least, most } => {
                 write!(f, "nodes tell between {least} and {most} assigned slots")
             }
-            Self::SlotsClaimedTwice => f.write_str("two nodes claim the same slots"),
+            Self::SlotsClaimedTwice(slots) => write!(f, "two nodes claim the same slots: {slots}"),
+            Self::SlotsAstray(node) => write!(f, "{node} is to be a replica and owns slots"),
             Self::NotAttached { replica, primary } => {
                 write!(f, "{replica} does not replicate {primary}")
             }

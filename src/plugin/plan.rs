@@ -60,6 +60,7 @@ impl Plan {
         let desired = resolve::desired(world);
         let Decision {
             verdict,
+            rung: _,
             passed,
             nudges: _,
             notes,

@@ -48,40 +48,38 @@ pub enum Error {
 
 /// Reads the replies of CLUSTER MYID, CLUSTER INFO, CLUSTER NODES and INFO.
 pub fn account(id: &str, info: &str, nodes: &str, server: &str) -> Result<NodeView, Error> {
-    let clock_ms = tuning(server, "server_time_usec").unwrap_or(0) / 1000;
+    let server = Fields::of("INFO replication", server);
+    let clock_ms = server.tuning("server_time_usec").unwrap_or(0) / 1000;
     let members = members(nodes, clock_ms)?;
     let id = ValkeyId::new(id);
     let mut own = members.iter().filter(|member| member.flags.myself);
     if own.next().is_none_or(|member| member.id != id) || own.next().is_some() {
         return Err(Error::Own);
     }
-    let field = |field| Told {
-        reply: "CLUSTER INFO",
-        text: info,
-        field,
-    };
+    let info = Fields::of("CLUSTER INFO", info);
     Ok(NodeView {
         id,
-        cluster_ok: field("cluster_state").one_of("ok", "fail")?,
-        slots_assigned: field("cluster_slots_assigned").number()?,
-        known_nodes: field("cluster_known_nodes").number()?,
-        size: field("cluster_size").number()?,
-        current_epoch: field("cluster_current_epoch").number()?,
-        my_epoch: field("cluster_my_epoch").number()?,
-        role: role(server)?,
+        cluster_ok: info.one_of("cluster_state", ["ok", "fail"])?,
+        slots_assigned: info.number("cluster_slots_assigned")?,
+        known_nodes: info.number("cluster_known_nodes")?,
+        size: info.number("cluster_size")?,
+        current_epoch: info.number("cluster_current_epoch")?,
+        my_epoch: info.number("cluster_my_epoch")?,
+        role: role(&server)?,
         members,
-        loading: told(server, "loading") == Some("1"),
-        failing_over: told(server, "paused_reason") == Some("failover_in_progress"),
-        load: load(server),
+        loading: server.told("loading") == Some("1"),
+        failing_over: server.told("paused_reason") == Some("failover_in_progress"),
+        load: load(&server),
         clock: clock_ms / 1000,
         migrations: Vec::new(),
     })
 }
 
 /// What only tunes, and is 0 where it is not told: no decision turns on it alone.
-fn load(server: &str) -> Load {
-    let bytes = |field| tuning(server, field).unwrap_or(0);
-    let keys = told(server, "db0")
+fn load(server: &Fields<'_>) -> Load {
+    let bytes = |field| server.tuning(field).unwrap_or(0);
+    let keys = server
+        .told("db0")
         .and_then(|told| told.split(',').next()?.strip_prefix("keys="))
         .and_then(digits);
     Load {
@@ -90,15 +88,6 @@ fn load(server: &str) -> Load {
         used_bytes: bytes("used_memory"),
         max_bytes: bytes("maxmemory"),
     }
-}
-
-fn told<'a>(text: &'a str, field: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-}
-
-fn tuning<T: FromStr>(text: &str, field: &str) -> Option<T> {
-    told(text, field)?.parse().ok()
 }
 
 /// Migrations that are read: enough to tell what runs and what failed in a row. Valkey remembers a
@@ -136,56 +125,63 @@ fn migration(fields: &BTreeMap<String, redis::Value>) -> Option<Migration> {
     })
 }
 
-fn role(server: &str) -> Result<Role, Error> {
-    let field = |field| Told {
-        reply: "INFO replication",
-        text: server,
-        field,
-    };
+fn role(server: &Fields<'_>) -> Result<Role, Error> {
     // A replica that never synced may tell -1.
     let offset = |offset: i64| offset.try_into().unwrap_or(0);
-    if field("role").one_of("master", "slave")? {
+    if server.one_of("role", ["master", "slave"])? {
         return Ok(Role::Primary {
-            offset: offset(field("master_repl_offset").number()?),
+            offset: offset(server.number("master_repl_offset")?),
         });
     }
     Ok(Role::Replica {
-        linked: field("master_link_status").one_of("up", "down")?,
-        offset: offset(field("slave_repl_offset").number()?),
+        linked: server.one_of("master_link_status", ["up", "down"])?,
+        offset: offset(server.number("slave_repl_offset")?),
     })
 }
 
-/// A `field:value` line of a reply.
-struct Told<'a> {
+/// The `field:value` lines of a reply.
+struct Fields<'a> {
     reply: &'static str,
-    text: &'a str,
-    field: &'static str,
+    lines: Vec<(&'a str, &'a str)>,
 }
 
-impl Told<'_> {
-    fn value(&self) -> Option<&str> {
-        told(self.text, self.field)
-    }
-
-    fn number<T: FromStr>(&self) -> Result<T, Error> {
-        self.value()
-            .and_then(|value| value.parse().ok())
-            .ok_or_else(|| self.unreadable())
-    }
-
-    /// Whether it says yes; anything but `yes` and `no` is unreadable.
-    fn one_of(&self, yes: &str, no: &str) -> Result<bool, Error> {
-        match self.value() {
-            Some(value) if value == yes => Ok(true),
-            Some(value) if value == no => Ok(false),
-            Some(_) | None => Err(self.unreadable()),
+impl<'a> Fields<'a> {
+    fn of(reply: &'static str, text: &'a str) -> Self {
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        Self {
+            reply,
+            lines: lines.collect(),
         }
     }
 
-    fn unreadable(&self) -> Error {
+    fn told(&self, field: &str) -> Option<&'a str> {
+        let mut lines = self.lines.iter();
+        lines
+            .find(|(name, _)| *name == field)
+            .map(|(_, value)| *value)
+    }
+
+    fn tuning<T: FromStr>(&self, field: &str) -> Option<T> {
+        self.told(field)?.parse().ok()
+    }
+
+    fn number<T: FromStr>(&self, field: &'static str) -> Result<T, Error> {
+        self.tuning(field).ok_or_else(|| self.unreadable(field))
+    }
+
+    /// Whether it says yes; anything but `yes` and `no` is unreadable.
+    fn one_of(&self, field: &'static str, [yes, no]: [&str; 2]) -> Result<bool, Error> {
+        match self.told(field) {
+            Some(value) if value == yes => Ok(true),
+            Some(value) if value == no => Ok(false),
+            Some(_) | None => Err(self.unreadable(field)),
+        }
+    }
+
+    fn unreadable(&self, field: &'static str) -> Error {
         Error::Field {
             reply: self.reply,
-            field: self.field,
+            field,
         }
     }
 }

@@ -212,6 +212,7 @@ async fn check(action: Action, expected: Expect) {
     let verdict = Verdict::Take(action, Why::Deleting);
     let decision = Decision {
         verdict,
+        rung: None,
         passed: Vec::new(),
         nudges: Vec::new(),
         notes: Vec::new(),
@@ -333,6 +334,7 @@ async fn a_new_node_is_made_under_a_random_name() {
     let verdict = Verdict::Take(Action::CreateNode(ShardIndex(0), None), Why::Deleting);
     let decision = Decision {
         verdict,
+        rung: None,
         passed: Vec::new(),
         nudges: Vec::new(),
         notes: Vec::new(),

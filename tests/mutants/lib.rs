@@ -29,11 +29,11 @@ pub(crate) struct Edit {
 /// Random shapes, edits and faults.
 const SWARM: &[&str] = &["swarm"];
 
-/// The same, and an operator that ends at each of its writes.
-const CRASH: &[&str] = &["swarm", "crash"];
+/// An operator that ends at each of its writes; then the swarm.
+const CRASH: &[&str] = &["crash", "swarm"];
 
-/// The same, and reads that are old.
-const STALE: &[&str] = &["swarm", "stale"];
+/// Reads that are old; then the swarm.
+const STALE: &[&str] = &["stale", "swarm"];
 
 /// The suite of parsers and renderers.
 const FORMS: &[&str] = &["forms"];

@@ -1,10 +1,10 @@
 //! Sim-M: puts known bugs back, one by one, and demands that the simulator notices each.
-//! Never touches the working tree: a copy below `target/mutants` is edited, with a target folder of
-//! its own.
+//! Never touches the working tree: a copy below `target/mutants` is edited, with a target folder of its own: cargo
+//! takes the copy for the package itself, and would call fresh what was built of a mutant.
 //!
 //! `cargo run --example mutants` for all, `-- NAME...` for some; `SEEDS=n` for another number of
-//! seeds than 2,000. Exits with 1 if one survives, or if the suites fail without any. The suites are told
-//! `UNTIL_FIRST=1`: the first failure is enough.
+//! seeds than 2,000. Exits with 1 if one survives, or if what fails with it fails without it as well. The
+//! suites are told `UNTIL_FIRST=1`: the first failure is enough.
 
 #![expect(
     clippy::print_stdout,
@@ -30,12 +30,10 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use self::table::Edit;
 use self::table::Mutant;
 
 /// What is copied: whatever the package is built from.
-const PARTS: [&str; 9] = [
-    "Cargo.toml",
+const PARTS: [&str; 8] = [
     "Cargo.lock",
     "clippy.toml",
     "rust-toolchain.toml",
@@ -52,8 +50,8 @@ const SEEDS: &str = "2000";
 
 /// What became of a mutant.
 enum Fate {
-    /// The suites failed, and how they say it.
-    Caught(String),
+    /// A suite failed.
+    Caught(Failure),
     /// They did not end in time.
     Hung,
     /// They did not notice.
@@ -62,11 +60,19 @@ enum Fate {
     Broken(String),
 }
 
+/// How a suite says that it failed.
+struct Failure {
+    suite: &'static str,
+    /// The swarm's seed, if it was the swarm.
+    seed: Option<u64>,
+    words: String,
+}
+
 fn main() -> ExitCode {
     let asked: Vec<String> = env::args().skip(1).collect();
     let chosen = |mutant: &&Mutant| asked.is_empty() || asked.iter().any(|it| it == mutant.name);
-    let bench = Bench::new();
-    if let Some(why) = bench.is_useless(table::MUTANTS.iter().filter(chosen)) {
+    let mut bench = Bench::new();
+    if let Err(why) = bench.begin().expect("the package can be copied") {
         println!("without any mutant: {why}");
         return ExitCode::FAILURE;
     }
@@ -74,7 +80,7 @@ fn main() -> ExitCode {
     for mutant in table::MUTANTS.iter().filter(chosen) {
         println!("{}: {}", mutant.name, mutant.story);
         let began = Instant::now();
-        let fate = bench.try_out(mutant.name, mutant.edits, mutant.noticed_by);
+        let fate = bench.try_out(mutant);
         let fate = fate.expect("the copy can be edited");
         let row = row(mutant, &fate, began.elapsed());
         println!("  {row}");
@@ -96,7 +102,7 @@ fn main() -> ExitCode {
 
 fn row(mutant: &Mutant, fate: &Fate, took: Duration) -> String {
     let told = match fate {
-        Fate::Caught(how) => format!("caught    {how}"),
+        Fate::Caught(failure) => format!("caught    {}", failure.words),
         Fate::Hung => "caught    the suites hang".to_owned(),
         Fate::Survived => "SURVIVED".to_owned(),
         Fate::Broken(why) => format!("BROKEN    {why}"),
@@ -110,6 +116,11 @@ struct Bench {
     package: PathBuf,
     tree: PathBuf,
     target: PathBuf,
+    logs: PathBuf,
+    /// The simulator without any mutant.
+    sound: PathBuf,
+    /// What is known to hold without any: a suite, or one seed of the swarm.
+    vouched: BTreeSet<(&'static str, Option<u64>)>,
 }
 
 impl Bench {
@@ -120,6 +131,9 @@ impl Bench {
             package,
             tree: bench.join("tree"),
             target: bench.join("target"),
+            logs: bench.join("logs"),
+            sound: bench.join("sound"),
+            vouched: BTreeSet::new(),
         }
     }
 
@@ -129,24 +143,26 @@ impl Bench {
         for part in PARTS {
             copy(&self.package.join(part), &self.tree.join(part))?;
         }
-        Ok(())
+        let manifest = fs::read_to_string(self.package.join("Cargo.toml"))?;
+        write(&self.tree.join("Cargo.toml"), lean(&manifest).as_bytes())
     }
 
-    /// A suite that fails on today's code would fail on every mutant, and show nothing.
-    fn is_useless<'a>(&self, chosen: impl Iterator<Item = &'a Mutant>) -> Option<String> {
-        let suites: BTreeSet<&str> = chosen.flat_map(|it| it.noticed_by).copied().collect();
-        let suites: Vec<&str> = suites.into_iter().collect();
-        let fate = self.try_out("none", &[], &suites);
-        match fate.expect("the package can be copied") {
-            Fate::Survived => None,
-            Fate::Caught(why) | Fate::Broken(why) => Some(why),
-            Fate::Hung => Some("the suites hang".to_owned()),
-        }
-    }
-
-    fn try_out(&self, name: &str, edits: &[Edit], suites: &[&str]) -> io::Result<Fate> {
+    /// Builds the simulator without any mutant; if that fails, the compiler's first complaint.
+    fn begin(&self) -> io::Result<Result<(), String>> {
+        fs::create_dir_all(&self.logs)?;
         self.refresh()?;
-        for edit in edits {
+        Ok(match self.build()? {
+            Ok(program) => {
+                fs::copy(program, &self.sound)?;
+                Ok(())
+            }
+            Err(why) => Err(why),
+        })
+    }
+
+    fn try_out(&mut self, mutant: &Mutant) -> io::Result<Fate> {
+        self.refresh()?;
+        for edit in mutant.edits {
             let file = self.tree.join(edit.file);
             let text = fs::read_to_string(&file)?;
             if text.matches(edit.text).count() != 1 {
@@ -159,10 +175,33 @@ impl Bench {
             Ok(program) => program,
             Err(why) => return Ok(Fate::Broken(why)),
         };
-        let log = self.target.join(format!("{name}.log"));
-        let fate = self.run(&program, suites, &log)?;
-        println!("  log: {}", log.display());
-        Ok(fate)
+        let log = self.logs.join(format!("{}.log", mutant.name));
+        let seeds = env::var("SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
+        for suite in mutant.noticed_by {
+            match self.run(&program, suite, (0, &seeds), &log)? {
+                Fate::Survived => {}
+                Fate::Caught(failure) if !self.holds_without(&failure)? => {
+                    let why = format!("fails without it too: {}", failure.words);
+                    return Ok(Fate::Broken(why));
+                }
+                fate @ (Fate::Caught(_) | Fate::Hung | Fate::Broken(_)) => return Ok(fate),
+            }
+        }
+        Ok(Fate::Survived)
+    }
+
+    /// What fails on today's code would fail on every mutant, and show nothing.
+    fn holds_without(&mut self, failure: &Failure) -> io::Result<bool> {
+        let Failure { suite, seed, .. } = *failure;
+        if !self.vouched.contains(&(suite, seed)) {
+            let log = self.logs.join("sound.log");
+            let fate = self.run(&self.sound, suite, (seed.unwrap_or(0), "1"), &log)?;
+            if !matches!(fate, Fate::Survived) {
+                return Ok(false);
+            }
+            self.vouched.insert((suite, seed));
+        }
+        Ok(true)
     }
 
     /// Builds the simulator over the copy; the program, or the compiler's first complaint.
@@ -190,15 +229,20 @@ impl Bench {
         Ok(programs.next_back().ok_or_else(|| "no program".to_owned()))
     }
 
-    fn run(&self, program: &Path, suites: &[&str], log: &Path) -> io::Result<Fate> {
+    /// Runs a suite of a program, of the swarm so many seeds from one on.
+    fn run(
+        &self,
+        program: &Path,
+        suite: &'static str,
+        (first, seeds): (u64, &str),
+        log: &Path,
+    ) -> io::Result<Fate> {
         let out = File::create(log)?;
         let mut child = Command::new(program)
-            .args(suites)
+            .arg(suite)
             .current_dir(&self.tree)
-            .env(
-                "SEEDS",
-                env::var("SEEDS").unwrap_or_else(|_| SEEDS.to_owned()),
-            )
+            .env("FROM", first.to_string())
+            .env("SEEDS", seeds)
             .env("UNTIL_FIRST", "1")
             .stdin(Stdio::null())
             .stderr(out.try_clone()?)
@@ -214,11 +258,13 @@ impl Bench {
         if told.contains("running 0 tests") {
             return Ok(Fate::Broken("no such suite yet".to_owned()));
         }
-        Ok(if success {
-            Fate::Survived
-        } else {
-            Fate::Caught(how(&told))
-        })
+        if success {
+            return Ok(Fate::Survived);
+        }
+        let words = how(suite, &told);
+        let seed = words.split_once("swarm, seed ");
+        let seed = seed.and_then(|(_, rest)| rest.split(':').next()?.parse().ok());
+        Ok(Fate::Caught(Failure { suite, seed, words }))
     }
 }
 
@@ -236,44 +282,44 @@ fn ended(child: &mut Child) -> io::Result<Option<bool>> {
     }
 }
 
-/// The first line that names a seed or a form, and the first that names a rule.
-fn how(told: &str) -> String {
-    let lines = || told.lines().map(str::trim);
-    let seed = lines().find(|line| line.starts_with("form ") || line.contains("seed"));
-    let rule = lines().find(|line| {
-        let mut words = line.split_whitespace();
-        words.any(is_rule) && line.contains(" at ")
-    });
-    let mut parts: Vec<&str> = seed.into_iter().chain(rule).collect();
-    parts.dedup();
-    let line = if parts.is_empty() {
-        lines()
-            .find(|line| line.contains("panicked"))
-            .unwrap_or("it failed")
-            .to_owned()
-    } else {
-        parts.join("; ")
-    };
+/// The line that says which run or form failed, and of what; the first line of a panic where none does.
+fn how(suite: &str, told: &str) -> String {
+    let (run, lines) = (format!("{suite}, "), || told.lines().map(str::trim));
+    let mut named = lines().filter(|line| line.starts_with(&run) || line.starts_with("form "));
+    let panicked = || lines().find(|line| line.contains("panicked"));
+    let line = named.next().or_else(panicked).unwrap_or("it failed");
     line.chars().take(200).collect()
 }
 
-/// `S1` to `L11`.
-fn is_rule(word: &str) -> bool {
-    let number = word.strip_prefix(['S', 'L']).unwrap_or_default();
-    number.len() <= 2 && number.parse::<u8>().is_ok()
+/// A manifest without its programs, which would be built for every mutant and run by nobody.
+fn lean(manifest: &str) -> String {
+    let mut tables = manifest.split("\n[");
+    let head = tables.next().unwrap_or_default().lines();
+    let head: Vec<&str> = head
+        .filter(|line| !line.starts_with("default-run"))
+        .collect();
+    let kept = tables.filter(|table| !table.starts_with("[bin]]"));
+    std::iter::once(head.join("\n"))
+        .chain(kept.map(str::to_owned))
+        .collect::<Vec<_>>()
+        .join("\n[")
+}
+
+/// Writes what differs, so that what is equal is not compiled again.
+fn write(to: &Path, new: &[u8]) -> io::Result<()> {
+    if fs::read(to).is_ok_and(|old| old == new) {
+        return Ok(());
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(to, new)
 }
 
 /// Copies what differs, and removes what is not there any more.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
-        let new = fs::read(from)?;
-        if fs::read(to).is_ok_and(|old| old == new) {
-            return Ok(());
-        }
-        if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        return fs::write(to, new);
+        return write(to, &fs::read(from)?);
     }
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(to)? {

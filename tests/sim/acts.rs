@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
@@ -41,6 +42,8 @@ enum Repair {
     Sense,
     Open,
     Speed,
+    Losses,
+    Clock(Option<ProcessId>),
     Back(Squatted),
     Login(IpAddr),
     Leave(ProcessId),
@@ -132,11 +135,8 @@ impl Stage {
                 return;
             }
             Edit::Secure => self.wish.secure = true,
-            Edit::Certify => {
-                let made = world.kube.hand(now).apply(wish::certificate());
-                made.expect("the Secret is always a valid object");
-                return;
-            }
+            Edit::Certify => return certify(world, wish::certificate()),
+            Edit::Spoil(spoilt) => return certify(world, wish::spoilt(spoilt)),
             Edit::Uncertify => {
                 let hand = &mut world.kube.hand(now);
                 hand.delete(Kind::Secret, NAMESPACE, CERTIFICATE).ok();
@@ -168,6 +168,9 @@ impl Stage {
         }
         for part in Part::ALL {
             offer(world, now, part);
+        }
+        if self.wish.secure {
+            certify(world, wish::certificate());
         }
         self.wish.paused = false;
         self.wish.shape = shape;
@@ -269,6 +272,20 @@ impl Stage {
                 world.net.set_delay(now, by);
                 self.repairs.file(now + lasts, Repair::Speed);
                 Hits::Everything
+            }
+            Fault::LossyNetwork { one_in, lasts } => {
+                world.net.set_loss(now, one_in);
+                self.repairs.file(now + lasts, Repair::Losses);
+                Hits::Everything
+            }
+            Fault::ShiftClock {
+                pick,
+                seconds,
+                lasts,
+            } => self.shift_clock(world, pick, (seconds, lasts)),
+            Fault::Widen { kind } => {
+                hands::widen(world, now, kind_of(kind));
+                Hits::Operator
             }
             Fault::Meddle { how, pick, other } => self.meddle(world, how, (pick, other)),
             Fault::DeletePod { .. }
@@ -381,8 +398,33 @@ impl Stage {
             | Fault::Meddle { .. }
             | Fault::Cordon { .. }
             | Fault::SlowNetwork { .. }
+            | Fault::LossyNetwork { .. }
+            | Fault::ShiftClock { .. }
+            | Fault::Widen { .. }
             | Fault::SlowMounts { .. } => Hits::Operator,
         }
+    }
+
+    fn shift_clock(
+        &mut self,
+        world: &mut World,
+        pick: Option<u8>,
+        (seconds, lasts): (i64, Millis),
+    ) -> Hits {
+        let now = world.now();
+        let all = alive(world);
+        let Some(pick) = pick else {
+            set_clock(world, None, seconds);
+            self.repairs.file(now + lasts, Repair::Clock(None));
+            return Hits::Operator;
+        };
+        let Some((process, uid)) = picked(&all, pick) else {
+            return Hits::Pods(Vec::new());
+        };
+        set_clock(world, Some(*process), seconds);
+        self.repairs
+            .file(now + lasts, Repair::Clock(Some(*process)));
+        Hits::Pods(vec![uid.clone()])
     }
 
     /// A hand on the topology. What it cannot do costs nothing.
@@ -462,12 +504,40 @@ fn mend(world: &mut World, now: Millis, repair: Repair) {
         Repair::Sense => world.garbled = None,
         Repair::Open => hands::close(world, now, false),
         Repair::Speed => world.net.set_delay(now, 1),
+        Repair::Losses => world.net.set_loss(now, 0),
+        Repair::Clock(process) => set_clock(world, process, 0),
         Repair::Back(squatted) => hands::give_back(world, now, &squatted),
         Repair::Login(ip) => {
             world.by_hand(ip, &["ACL", "LOAD"]);
         }
         Repair::Leave(stranger) => world.net.signal(now, stranger, Signal::Kill),
     }
+}
+
+/// Sets a process's clock, or the operator's, so far from the true time.
+fn set_clock(world: &mut World, process: Option<ProcessId>, seconds: i64) {
+    let now = world.now();
+    match process {
+        None => world.operator_clock.store(seconds, Ordering::Relaxed),
+        Some(process) => {
+            if let Some(switches) = world.net.switches(now, process) {
+                switches.clock_shift = seconds * 1000;
+            }
+        }
+    }
+}
+
+/// Puts a TLS Secret in the place of the one that is there. Nothing where the namespace is going.
+fn certify(world: &mut World, secret: Value) {
+    if !end::namespace_stands(world) {
+        return;
+    }
+    let now = world.now();
+    let mut hand = world.kube.hand(now);
+    // It may not be there.
+    hand.delete(Kind::Secret, NAMESPACE, CERTIFICATE).ok();
+    let made = hand.create(secret);
+    made.expect("the name is free, and the Secret a valid object");
 }
 
 fn patch(world: &mut World, (kind, namespace, name): (Kind, &str, &str), patch: Value) {
@@ -552,7 +622,11 @@ fn of_operators() -> Match {
 }
 
 fn events(kind: Watched) -> Match {
-    let kind = match kind {
+    Match::kind(kind_of(kind)).verb(Verb::Watch)
+}
+
+fn kind_of(kind: Watched) -> Kind {
+    match kind {
         Watched::Cluster => Kind::ValkeyCluster,
         Watched::Node => Kind::ValkeyNode,
         Watched::Pod => Kind::Pod,
@@ -561,8 +635,7 @@ fn events(kind: Watched) -> Match {
         Watched::Config => Kind::ValkeyConfig,
         Watched::Image => Kind::ValkeyImage,
         Watched::Role => Kind::ValkeyRole,
-    };
-    Match::kind(kind).verb(Verb::Watch)
+    }
 }
 
 /// The one of so many that a number stands for.
@@ -595,7 +668,7 @@ fn alive(world: &mut World) -> Vec<(ProcessId, String)> {
         .collect();
     started.sort();
     let now = world.now();
-    let truth = world.net.truth(now).processes.into_iter();
+    let truth = world.net.truth_without_tables(now).processes.into_iter();
     let runs: BTreeSet<ProcessId> = truth
         .filter(|process| process.life == Life::Running)
         .map(|process| process.id)

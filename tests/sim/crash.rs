@@ -22,7 +22,7 @@ pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
             neighbour: false,
             shape: Shape { shards, replicas },
             acts,
-            healed: last + 30_000,
+            healed: last + 20_000,
         }
     };
     let apply = (0, Edit::Apply);
@@ -141,6 +141,7 @@ fn every_write_can_be_the_last() {
                 plan: plan.clone(),
                 options: Options {
                     crash: Some((write, moment)),
+                    compares: false,
                     ..Options::default()
                 },
                 end: Some(undisturbed.end.clone()),

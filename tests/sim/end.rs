@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checker::evidence::{Life, Name, Role, Snapshot};
 use crate::kube::kinds::Kind;
-use crate::wish::{CLUSTER, NAMESPACE, Wish};
+use crate::wish::{CERTIFICATE, CLUSTER, NAMESPACE, Wish};
 use crate::world::World;
 
 /// Whether there is a namespace to make things in.
@@ -46,10 +46,9 @@ pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<()
         }
     }
     if !wish.exists {
-        let left = truth
-            .objects
-            .iter()
-            .filter(|object| object.name.namespace == NAMESPACE);
+        // Who asked for a cluster keeps his own Secret.
+        let own = |name: &Name| name.namespace == NAMESPACE && name.name != CERTIFICATE;
+        let left = truth.objects.iter().filter(|object| own(&object.name));
         let mut left = left.map(|object| format!("{} {}", object.kind, object.name));
         return left
             .next()

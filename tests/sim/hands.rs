@@ -137,6 +137,35 @@ pub(crate) fn give_back(world: &mut World, now: Millis, squatted: &Squatted) {
     }
 }
 
+/// Gives the objects of a kind fields that no schema of ours has, as under a later version of it.
+pub(crate) fn widen(world: &mut World, now: Millis, kind: Kind) {
+    let keys = |object: &Value| {
+        let text = |key: &str| {
+            object["metadata"][key]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        (text("namespace"), text("name"))
+    };
+    let objects: Vec<_> = world
+        .kube
+        .list(kind, None, "")
+        .into_iter()
+        .map(keys)
+        .collect();
+    let wider = json!({"later": {"list": [1, {"of": "things"}], "none": false}});
+    for (namespace, name) in objects {
+        let mut hand = world.kube.hand(now);
+        let patched = hand.patch(kind, &namespace, &name, json!({"spec": wider}));
+        patched.expect("it is there");
+        if kind.facts().status {
+            let patched = hand.patch_status(kind, &namespace, &name, json!({"status": wider}));
+            patched.expect("it is there");
+        }
+    }
+}
+
 /// No machine takes a new pod any more, or every one does again.
 pub(crate) fn close(world: &mut World, now: Millis, closed: bool) {
     const CLOSED: &str = "team.example/closed";
@@ -205,6 +234,7 @@ pub(crate) fn meddle(
         Meddling::Forget => &["CLUSTER", "FORGET", id],
         Meddling::Reset => &["CLUSTER", "RESET"],
         Meddling::AddSlot => &["CLUSTER", "ADDSLOTS", "7"],
+        Meddling::SetSlot => &["CLUSTER", "SETSLOT", "7", "NODE", &one.node_id],
         Meddling::Replicate => &["CLUSTER", "REPLICATE", id],
         Meddling::Meet => &["CLUSTER", "MEET", &stranger, "6379"],
         Meddling::LockOut => &["ACL", "SETUSER", "_momento_operator", "off"],

@@ -1,7 +1,7 @@
 //! Many clusters on one config: an edit of the menu reaches all of them at once, and the API server is not overrun.
 //! Never gives them a machine: what is looked at is how the operator treats the API server.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -129,6 +129,7 @@ fn clusters_on_one_config_are_served_at_once_and_no_stampede() {
         herd.apply((0..HERD).map(cluster));
         let mut operators = Operators {
             first: None,
+            wall: Arc::default(),
             pipes: Pipes::start(&herd.world, &herd.api),
             api: herd.api.clone(),
             seed: 1,

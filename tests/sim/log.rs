@@ -206,6 +206,7 @@ impl Visit for Line {
         match field.name() {
             "namespace" => value.clone_into(&mut self.namespace),
             "cluster_name" => value.clone_into(&mut self.cluster),
+            "rung" => drop(self.seen.insert(format!("rung {value}"))),
             _ => {}
         }
         write!(self.fields, " {}={value:?}", field.name()).expect("memory takes it");
@@ -219,6 +220,11 @@ impl Visit for Line {
                 self.decided();
             }
             "passed" => {}
+            "notes" => {
+                let text = format!("{value:?}");
+                self.seen
+                    .extend(names(&text).map(|name| format!("why {name}")));
+            }
             "failure" => self.failed(&format!("{value:?}")),
             name => {
                 if name == "node" {

@@ -2,6 +2,7 @@
 //! Never anything but the whole operator, as `main` starts it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use operator::act::CHANCE_BYTES;
 use operator::api::cluster::ZoneSpread;
@@ -26,6 +27,8 @@ pub(crate) struct Operators {
     pub(crate) api: Gate<World>,
     pub(crate) pipes: Pipes,
     pub(crate) seed: u64,
+    /// By so many seconds their clocks are ahead of the true time.
+    pub(crate) wall: Arc<AtomicI64>,
     /// The first one's life, in which writes are counted.
     pub(crate) first: Option<Switch>,
 }
@@ -87,12 +90,12 @@ impl Operators {
         }
     }
 
-    /// Seconds since the Unix epoch, as everybody in the run reads them.
+    /// Seconds since the Unix epoch, as operators read them.
     pub(crate) fn clock(&self) -> Arc<dyn Fn() -> i64 + Send + Sync> {
-        let api = self.api.clone();
+        let (api, wall) = (self.api.clone(), self.wall.clone());
         Arc::new(move || {
             let now = i64::try_from(api.now()).unwrap_or(i64::MAX);
-            (CLOCK_AT_START + now) / 1000
+            (CLOCK_AT_START + now) / 1000 + wall.load(Ordering::Relaxed)
         })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
 
 /// What lasts long outlasts every wait of a minute.
 const LONG: Millis = 100_000;
+/// How far a clock may jump, in seconds.
+const HOUR: i64 = 3_600;
 /// By now most clusters that nobody disturbs are formed.
 const FORMED: Millis = 15_000;
 
@@ -100,6 +102,21 @@ pub(crate) enum Edit {
     Certify,
     /// The Secret is gone (F18).
     Uncertify,
+    /// The Secret is there and is no good (F18).
+    Spoil(Spoilt),
+}
+
+/// What is wrong with a TLS Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoilt {
+    /// Nothing is in it.
+    Empty,
+    /// It was written by half.
+    Keyless,
+    /// It does not hold a certificate.
+    Scrawl,
+    /// It validates, and nobody would trust whom.
+    Distrusted,
 }
 
 /// Parts of the menu, and the reason why a cluster without one waits.
@@ -170,12 +187,20 @@ pub(crate) enum Fault {
     Blind { lasts: Millis },
     /// F07: what processes tell the operator makes no sense.
     Garble { how: Garbling, lasts: Millis },
+    /// F13: a wall clock jumps by so many seconds, and back: that of a process, or without one the operator's.
+    ShiftClock {
+        pick: Option<u8>,
+        seconds: i64,
+        lasts: Millis,
+    },
     /// F14: first syncs take so much longer.
     SlowSync { by: Millis, lasts: Millis },
     /// F15: the kernel kills a process for its memory.
     OutOfMemory { pick: u8 },
     /// F16: a kubelet evicts a pod.
     Evict { pick: u8 },
+    /// F20: the objects of a kind have fields that no schema of ours has.
+    Widen { kind: Watched },
     /// F22: a pod's object lingers, since its kubelet is silent.
     SilentKubelet { pick: u8, lasts: Millis },
     /// F24: somebody changes the topology by hand.
@@ -188,6 +213,8 @@ pub(crate) enum Fault {
     SlowMounts { lasts: Millis },
     /// F28: every message between processes takes so long.
     SlowNetwork { by: Millis, lasts: Millis },
+    /// F28: one of so many messages between processes is lost, and sent again.
+    LossyNetwork { one_in: u64, lasts: Millis },
     /// F29: a primary dies, and nobody hears its replica ask for votes.
     LoseVotes { pick: u8, lasts: Millis },
 }
@@ -211,6 +238,8 @@ pub(crate) enum Meddling {
     Forget,
     Reset,
     AddSlot,
+    /// One that another owns already.
+    SetSlot,
     Replicate,
     /// A process that is no part of any cluster of ours is met.
     Meet,
@@ -256,6 +285,15 @@ impl Watched {
         Self::Image,
         Self::Role,
     ];
+
+    /// Those whose schema is ours.
+    pub(crate) const OURS: [Self; 5] = [
+        Self::Cluster,
+        Self::Node,
+        Self::Config,
+        Self::Image,
+        Self::Role,
+    ];
 }
 
 impl Fault {
@@ -277,15 +315,17 @@ impl Fault {
             | Self::Lose { .. }
             | Self::StaleLists { .. } => "F11",
             Self::Silence { .. } => "F12",
+            Self::ShiftClock { .. } => "F13",
             Self::SlowSync { .. } => "F14",
             Self::OutOfMemory { .. } => "F15",
             Self::Evict { .. } => "F16",
+            Self::Widen { .. } => "F20",
             Self::SilentKubelet { .. } => "F22",
             Self::Meddle { .. } => "F24",
             Self::PowerCut => "F25",
             Self::Cordon { .. } => "F26",
             Self::SlowMounts { .. } => "F27",
-            Self::SlowNetwork { .. } => "F28",
+            Self::SlowNetwork { .. } | Self::LossyNetwork { .. } => "F28",
             Self::LoseVotes { .. } => "F29",
         }
     }
@@ -318,8 +358,12 @@ impl Plan {
             (0..draw.between(0, 6)).map(|_| (draw.between(from, healed), Act::Fault(draw.fault()))),
         );
         acts.push((draw.between(0, 3_000), Act::Edit(Edit::Apply)));
+        if draw.between(0, 4) == 0 {
+            acts.extend(draw.tls(from, healed));
+        }
         let healed = if draw.long { healed + LONG } else { healed };
-        acts.sort_by_key(|(at, _)| *at);
+        // What is asked of TLS is asked before the cluster is.
+        acts.sort_by_key(|(at, act)| (*at, *act != Act::Edit(Edit::Secure)));
         Self {
             seed,
             hosts: u32::try_from(draw.between(1, 5)).unwrap_or(1),
@@ -541,6 +585,27 @@ impl Draw {
         acts
     }
 
+    /// The cluster speaks TLS, whose Secret may come late, be spoilt or be lost.
+    fn tls(&mut self, from: Millis, healed: Millis) -> Vec<(Millis, Act)> {
+        let late = self.one(&[0, 0, 5_000]);
+        let mut edits = vec![(0, Edit::Secure), (late, Edit::Certify)];
+        if self.yes() {
+            let spoil = self.one(&[
+                Edit::Uncertify,
+                Edit::Spoil(Spoilt::Empty),
+                Edit::Spoil(Spoilt::Keyless),
+                Edit::Spoil(Spoilt::Scrawl),
+                Edit::Spoil(Spoilt::Distrusted),
+            ]);
+            let at = self.between(from, healed);
+            edits.extend([(at, spoil), (self.between(at, healed), Edit::Certify)]);
+        }
+        edits
+            .into_iter()
+            .map(|(at, edit)| (at, Act::Edit(edit)))
+            .collect()
+    }
+
     fn leaf(&mut self, which: fn(&Leaf) -> bool) -> u8 {
         let leaves: Vec<u8> = Leaf::numbers()
             .filter(|leaf| which(Leaf::numbered(*leaf)))
@@ -551,7 +616,7 @@ impl Draw {
     fn fault(&mut self) -> Fault {
         let lasts = self.lasts();
         let kind = self.one(&Watched::ALL);
-        match self.between(0, 29) {
+        match self.between(0, 32) {
             0 => Fault::Kill {
                 pause: self.between(0, 5_000),
             },
@@ -605,6 +670,18 @@ impl Draw {
                 lasts,
             },
             19 | 20 => self.meddle(),
+            21 => Fault::LossyNetwork {
+                one_in: self.one(&[3, 10, 50]),
+                lasts,
+            },
+            22 => Fault::ShiftClock {
+                pick: self.yes().then(|| self.pick()),
+                seconds: self.one(&[-HOUR, -10, 10, HOUR]),
+                lasts,
+            },
+            23 => Fault::Widen {
+                kind: self.one(&Watched::OURS),
+            },
             _ => self.pod_fault(lasts),
         }
     }
@@ -617,6 +694,7 @@ impl Draw {
                 Meddling::Forget,
                 Meddling::Reset,
                 Meddling::AddSlot,
+                Meddling::SetSlot,
                 Meddling::Replicate,
                 Meddling::Meet,
                 Meddling::LockOut,

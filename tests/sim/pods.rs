@@ -127,9 +127,7 @@ impl Containers for Runtime<'_> {
 
     fn answers_probe(&mut self, now: u64, uid: &str) -> bool {
         let process = self.process(uid);
-        let truth = self.net.truth(now).processes.into_iter();
-        let mut own = truth.filter(|truth| Some(truth.id) == process);
-        own.next().is_some_and(|own| own.life == Life::Running)
+        process.is_some_and(|process| self.net.life(now, process) == Some(Life::Running))
     }
 }
 

@@ -2,9 +2,10 @@
 //! Never drawn from a seed: they stay what they are when the swarm learns to do more.
 
 use crate::plan::{Act, Edit, Fault, Kept, Millis, Plan, Shape, Watched};
-use crate::run::{Options, run};
+use crate::run::{Options, Outcome, run};
 
-fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) {
+/// Runs it, and fails where a rule is broken.
+fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) -> Outcome {
     let (shards, replicas) = shape;
     let last = acts.last().map_or(0, |(at, _)| *at);
     let plan = Plan {
@@ -23,6 +24,7 @@ fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) {
     if let Some(violation) = outcome.violation {
         panic!("{}\n{violation}", outcome.story.join("\n"));
     }
+    outcome
 }
 
 const fn edit(at: Millis, edit: Edit) -> (Millis, Act) {
@@ -157,4 +159,46 @@ fn a_newcomer_locked_against_the_operator_is_made_anew() {
             edit(3_000, squat),
         ],
     );
+}
+
+/// F20: under a later version of our kinds, whose fields this one does not know, every node is as good as before.
+#[test]
+fn fields_of_a_later_version_replace_no_node() {
+    let widen = |kind| fault(20_000, Fault::Widen { kind });
+    let acts = [&[edit(0, Edit::Apply)], &Watched::OURS.map(widen)[..]].concat();
+    let outcome = holds((2, 1), &acts);
+    assert!(!outcome.seen.contains("why Outdated"));
+}
+
+/// F13: a clock that is an hour ahead or behind makes nobody dead: neither a member to its peers nor a peer to the
+/// operator.
+#[test]
+fn a_clock_that_jumps_kills_nobody() {
+    let jump = |(at, pick, seconds)| {
+        let lasts = 10_000;
+        fault(
+            at,
+            Fault::ShiftClock {
+                pick,
+                seconds,
+                lasts,
+            },
+        )
+    };
+    let jumps = [
+        (20_000, Some(0), 3_600),
+        (40_000, Some(1), -3_600),
+        (60_000, None, 3_600),
+        (80_000, None, -3_600),
+    ];
+    let acts = [&[edit(0, Edit::Apply)], &jumps.map(jump)[..]].concat();
+    let outcome = holds((3, 1), &acts);
+    for replaced in [
+        "why NodeEnded",
+        "why Hung",
+        "action Takeover",
+        "action Forget",
+    ] {
+        assert!(!outcome.seen.contains(replaced), "{replaced}");
+    }
 }

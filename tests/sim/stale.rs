@@ -40,6 +40,7 @@ fn every_read_can_be_old_and_every_event_be_lost() {
             plan: plan.clone(),
             options: Options {
                 trouble: vec![rule],
+                compares: false,
                 ..Options::default()
             },
             end: Some(undisturbed.end.clone()),
@@ -86,6 +87,7 @@ fn restarts<'a>(
                 plan,
                 options: Options {
                     crash: Some((crash, crate::kube::client::Moment::AfterAnswer)),
+                    compares: false,
                     ..Options::default()
                 },
                 end: Some(undisturbed.end.clone()),

@@ -46,31 +46,20 @@ struct Failure {
 pub(crate) fn hold(suite: &str, jobs: &[Job]) -> BTreeSet<String> {
     // For who wants to know only whether anything fails: the first failure is enough, as it is.
     let until_first = std::env::var_os("UNTIL_FIRST").is_some();
-    let next = AtomicUsize::new(0);
     let sums = Mutex::new(Sums::default());
     let failures = Mutex::new(Vec::new());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(index) else { return };
-                    let outcome = run(&job.plan, &job.options);
-                    if let Some((rule, story)) = broken(job, &outcome) {
-                        if until_first {
-                            next.store(jobs.len(), Ordering::Relaxed);
-                        }
-                        let failure = Failure { index, rule, story };
-                        failures
-                            .lock()
-                            .expect("no panic with it in hand")
-                            .push(failure);
-                    }
-                    add(&mut sums.lock().expect("no panic with it in hand"), outcome);
-                }
-            });
-        }
+    on_all_cores(jobs.len(), |index| {
+        let job = &jobs[index];
+        let outcome = run(&job.plan, &job.options);
+        let broken = broken(job, &outcome);
+        add(&mut sums.lock().expect("no panic with it in hand"), outcome);
+        let Some((rule, story)) = broken else {
+            return true;
+        };
+        let failure = Failure { index, rule, story };
+        let mut failures = failures.lock().expect("no panic with it in hand");
+        failures.push(failure);
+        !until_first
     });
     let sums = sums.into_inner().expect("every thread has ended well");
     println!("{suite}: {}", told(&sums));
@@ -90,6 +79,27 @@ pub(crate) fn hold(suite: &str, jobs: &[Job]) -> BTreeSet<String> {
         );
     }
     sums.seen
+}
+
+/// Does a piece of work for each number below a count, until one says that it is enough.
+pub(crate) fn on_all_cores(count: usize, work: impl Fn(usize) -> bool + Sync) {
+    let next = AtomicUsize::new(0);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    if !work(number) {
+                        next.store(count, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// The rule that a run breaks, and how.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::kube::kinds::Kind;
-use crate::plan::{Part, Shape};
+use crate::plan::{Part, Shape, Spoilt};
 
 /// Where the cluster is.
 pub(crate) const NAMESPACE: &str = "team";
@@ -91,6 +91,19 @@ pub(crate) fn certificate() -> Value {
         "metadata": {"name": CERTIFICATE, "namespace": NAMESPACE},
         "stringData": {"tls.crt": certificate, "tls.key": key, "ca.crt": certificate},
     })
+}
+
+/// The same, and no good.
+pub(crate) fn spoilt(how: Spoilt) -> Value {
+    let mut secret = certificate();
+    let data = &mut secret["stringData"];
+    match how {
+        Spoilt::Empty => *data = json!({}),
+        Spoilt::Keyless => *data = json!({"tls.crt": data["tls.crt"], "ca.crt": data["ca.crt"]}),
+        Spoilt::Scrawl => data["tls.crt"] = json!("no certificate"),
+        Spoilt::Distrusted => data["ca.crt"] = json!("no certificate"),
+    }
+    secret
 }
 
 impl Part {

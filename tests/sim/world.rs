@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -48,6 +49,8 @@ pub(crate) struct World {
     pub(crate) events: Events,
     /// What replies to operators are instead of what they should be.
     pub(crate) garbled: Option<Garbling>,
+    /// By so many seconds the clocks of operators are ahead of the true time.
+    pub(crate) operator_clock: Arc<AtomicI64>,
     /// How many requests were served in each millisecond. Each takes one, so these were under way at once.
     pub(crate) served: BTreeMap<Millis, u64>,
     lines: BTreeMap<ConnectionId, (Switch, UnboundedSender<Vec<u8>>)>,
@@ -65,6 +68,7 @@ impl World {
             ledger: Ledger::default(),
             events: Events::default(),
             garbled: None,
+            operator_clock: Arc::default(),
             served: BTreeMap::new(),
             lines: BTreeMap::new(),
         }
@@ -102,10 +106,10 @@ impl World {
         }
     }
 
-    /// What is so of the processes of the cluster that is looked at, and of no other's.
+    /// What is so of the processes of the cluster that is looked at, and of no other's; their tables are left out.
     pub(crate) fn own_truth(&mut self) -> valkey::Truth {
         let now = self.now();
-        let mut truth = self.net.truth(now);
+        let mut truth = self.net.truth_without_tables(now);
         let containers = self.pods.containers.values();
         let own: BTreeSet<_> = containers
             .filter(|container| container.namespace == NAMESPACE)

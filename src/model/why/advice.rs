@@ -48,7 +48,7 @@ impl Why {
                 | Self::ForeignMember(_)
                 | Self::AwaitingElection { .. }
                 | Self::NoQuorum(_)
-                | Self::SlotsClaimedTwice
+                | Self::SlotsClaimedTwice(_)
                 | Self::PrimaryUnproven(_)
                 | Self::ElectionLost(_)
                 | Self::NeverSynced(_)
@@ -114,7 +114,8 @@ impl Why {
             | Self::NoQuorum(_)
             | Self::SlotsUnassigned(_)
             | Self::SlotsDisagree { .. }
-            | Self::SlotsClaimedTwice
+            | Self::SlotsClaimedTwice(_)
+            | Self::SlotsAstray(_)
             | Self::NotAttached { .. }
             | Self::PrimaryUnknown { .. }
             | Self::NotLinked(_)
@@ -167,6 +168,7 @@ impl Why {
             | Self::ConfigMapForeign(node)
             | Self::PodStarting(node)
             | Self::Handshaking(node)
+            | Self::SlotsAstray(node)
             | Self::NotLinked(node)
             | Self::StateNotOk(node)
             | Self::NeverSynced(node)
@@ -215,7 +217,7 @@ impl Why {
             | Self::NoQuorum(_)
             | Self::SlotsUnassigned(_)
             | Self::SlotsDisagree { .. }
-            | Self::SlotsClaimedTwice
+            | Self::SlotsClaimedTwice(_)
             | Self::ShardCount { .. }
             | Self::PrimaryUnproven(_)
             | Self::ElectionLost(_)

@@ -292,9 +292,9 @@ fn a_missing_or_unreadable_field_is_named() {
 #[test]
 fn a_replica_that_never_synced_has_offset_nothing() {
     let replica = |link: &str, offset: &str| {
-        role(&format!(
-            "role:slave\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\n"
-        ))
+        let text =
+            format!("role:slave\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\n");
+        role(&Fields::of("INFO replication", &text))
     };
     assert_eq!(
         replica("up", "14"),

@@ -536,12 +536,7 @@ impl Process {
     fn slots(&self, connection: ConnectionId) -> Value {
         let mut ranges: Vec<(u16, u16, &Row)> = Vec::new();
         for row in self.table.rows().filter(|row| row.slot_count() > 0) {
-            ranges.extend(
-                row.slots()
-                    .ranges()
-                    .into_iter()
-                    .map(|(start, end)| (start, end, row)),
-            );
+            ranges.extend(row.ranges().iter().map(|&(start, end)| (start, end, row)));
         }
         ranges.sort_by_key(|(start, ..)| *start);
         let entry = |(start, end, row): (u16, u16, &Row)| {
@@ -612,8 +607,8 @@ impl Process {
             let ranges = rows
                 .iter()
                 .find(|row| row.slot_count() > 0)
-                .map_or(Vec::new(), |row| row.slots().ranges());
-            let ends = ranges.into_iter().flat_map(|(start, end)| [start, end]);
+                .map_or(&[][..], |row| row.ranges());
+            let ends = ranges.iter().flat_map(|&(start, end)| [start, end]);
             let slots = ends.map(|slot| Value::Integer(i64::from(slot))).collect();
             let nodes = rows
                 .iter()

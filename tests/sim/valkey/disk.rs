@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::NodesConf;
 use super::id::Id;
+use super::slots;
 use super::slots::Slots;
 use super::table::Row;
 use super::table::Table;
@@ -54,7 +55,7 @@ pub(super) fn line(table: &Table, row: &Row, address: &str) -> String {
     );
     if row.slot_count() > 0 {
         line.push(' ');
-        line += &row.slots().text();
+        line += &slots::text(row.ranges());
     }
     if row.has(flag::MYSELF) {
         let moving = table.migrating.iter().map(|(slot, id)| (slot, "->-", id));

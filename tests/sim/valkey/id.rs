@@ -29,7 +29,22 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}{:08x}", self.0, self.1, self.2)
+        // Written all the time, and the formatting of numbers is slow.
+        let halves = [self.0.to_be_bytes(), self.1.to_be_bytes()];
+        let last = self.2.to_be_bytes();
+        let bytes = halves.as_flattened().iter().chain(&last);
+        let mut text = [0; 40];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(bytes) {
+            digits.copy_from_slice(&[byte >> 4, byte & 15].map(digit));
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+fn digit(number: u8) -> u8 {
+    match number {
+        0..=9 => b'0' + number,
+        _ => b'a' + (number - 10),
     }
 }
 

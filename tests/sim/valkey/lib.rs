@@ -471,6 +471,12 @@ impl Net {
         self.network.delay = delay;
     }
 
+    /// One of so many messages is lost and sent again, from now on; none with 0.
+    pub(crate) fn set_loss(&mut self, now: Millis, one_in: u64) {
+        self.advance(now);
+        self.network.loss = one_in;
+    }
+
     /// Cuts a replica's link to its primary, once.
     pub(crate) fn break_replication(&mut self, now: Millis, replica: ProcessId) {
         self.advance(now);
@@ -489,6 +495,18 @@ impl Net {
     pub(crate) fn truth(&mut self, now: Millis) -> Truth {
         self.advance(now);
         truth::truth(&self.network, &self.processes)
+    }
+
+    /// The same, but for the tables: most of what is so, and cheap.
+    pub(crate) fn truth_without_tables(&mut self, now: Millis) -> Truth {
+        self.advance(now);
+        truth::without_tables(&self.network, &self.processes)
+    }
+
+    /// How a process fares now.
+    pub(crate) fn life(&mut self, now: Millis, process: ProcessId) -> Option<Life> {
+        self.advance(now);
+        self.process(process).map(|process| process.life)
     }
 
     fn process(&self, id: ProcessId) -> Option<&Process> {

@@ -84,6 +84,8 @@ struct End {
     process: Option<ProcessId>,
     ip: IpAddr,
     closed: bool,
+    /// When the last of what was sent to it arrives.
+    arrival: Millis,
 }
 
 #[derive(Debug)]
@@ -99,6 +101,14 @@ impl Link {
             &self.dialer
         } else {
             &self.acceptor
+        }
+    }
+
+    fn end_mut(&mut self, socket: Socket) -> &mut End {
+        if socket.dialer {
+            &mut self.dialer
+        } else {
+            &mut self.acceptor
         }
     }
 }
@@ -125,6 +135,8 @@ pub(super) struct Network {
     pub(super) now: Millis,
     pub(super) numbers: Numbers,
     pub(super) delay: Millis,
+    /// One message in so many is lost; none with 0.
+    pub(super) loss: u64,
     queue: BTreeMap<(Millis, u64), Event>,
     queued: u64,
     links: BTreeMap<u64, Link>,
@@ -145,6 +157,7 @@ impl Network {
             now: 0,
             numbers: Numbers::new(seed),
             delay: DELAY,
+            loss: 0,
             queue: BTreeMap::new(),
             queued: 0,
             links: BTreeMap::new(),
@@ -266,11 +279,13 @@ impl Network {
                     process: Some(from.0),
                     ip: from.1,
                     closed: false,
+                    arrival: 0,
                 },
                 acceptor: End {
                     process: acceptor,
                     ip: to_ip,
                     closed: acceptor.is_none(),
+                    arrival: 0,
                 },
                 port,
             },
@@ -287,8 +302,23 @@ impl Network {
     }
 
     pub(super) fn send(&mut self, socket: Socket, cargo: Cargo) {
-        let event = Event::Arrive(socket.other(), cargo);
-        self.schedule(self.now + self.delay, event);
+        let to = socket.other();
+        let at = self.arrival(to);
+        self.schedule(at, Event::Arrive(to, cargo));
+    }
+
+    /// When a message arrives that is sent now. What is lost is sent again, and all that follows on the same
+    /// connection waits for it.
+    fn arrival(&mut self, to: Socket) -> Millis {
+        let lost = self.loss > 0 && self.numbers.below(self.loss) == 0;
+        let again = if lost { RETRANSMISSION } else { 0 };
+        let at = self.now + self.delay + again;
+        let Some(link) = self.links.get_mut(&to.link) else {
+            return at;
+        };
+        let end = link.end_mut(to);
+        end.arrival = end.arrival.max(at);
+        end.arrival
     }
 
     /// Closes one end; the other hears of it.
@@ -296,12 +326,7 @@ impl Network {
         let Some(link) = self.links.get_mut(&socket.link) else {
             return;
         };
-        let end = if socket.dialer {
-            &mut link.dialer
-        } else {
-            &mut link.acceptor
-        };
-        end.closed = true;
+        link.end_mut(socket).closed = true;
         if link.dialer.closed && link.acceptor.closed {
             self.links.remove(&socket.link);
         } else {

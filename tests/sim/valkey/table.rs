@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) flags: u16,
     pub(super) epoch: u64,
     slots: Arc<Slots>,
+    /// The same as ranges: they are asked for far more often than they change.
+    ranges: Arc<[(u16, u16)]>,
     slot_count: u32,
     pub(super) primary: Option<Id>,
     /// None if it was never learnt, or is known to be wrong.
@@ -68,6 +70,7 @@ impl Row {
             flags,
             epoch: 0,
             slots: Arc::default(),
+            ranges: Arc::default(),
             slot_count: 0,
             primary: None,
             ip: None,
@@ -124,12 +127,18 @@ impl Row {
         &self.slots
     }
 
+    /// Its slots as inclusive ranges, in order.
+    pub(super) fn ranges(&self) -> &[(u16, u16)] {
+        &self.ranges
+    }
+
     pub(super) fn slot_count(&self) -> u32 {
         self.slot_count
     }
 
     fn own(&mut self, slots: Slots) {
         self.slot_count = slots.count();
+        self.ranges = slots.ranges().into();
         self.slots = Arc::new(slots);
     }
 

@@ -10,7 +10,17 @@ use super::network::Network;
 use super::process::Process;
 use super::table::Row;
 
+/// The whole truth.
 pub(super) fn truth(net: &Network, processes: &[Process]) -> Truth {
+    let mut truth = without_tables(net, processes);
+    for (told, process) in truth.processes.iter_mut().zip(processes) {
+        told.known = process.table.others.values().map(known).collect();
+    }
+    truth
+}
+
+/// What is so of each process, and not what it believes of the others.
+pub(super) fn without_tables(net: &Network, processes: &[Process]) -> Truth {
     Truth {
         processes: processes
             .iter()
@@ -30,7 +40,7 @@ fn of(net: &Network, process: &Process, all: &[Process]) -> ProcessTruth {
         node_id: me.id.to_string(),
         shard_id: me.shard.to_string(),
         replicates: me.primary.map(|id| id.to_string()),
-        slots: me.slots().ranges(),
+        slots: me.ranges().to_vec(),
         writable: process.life == Life::Running
             && primary
             && process.table.ok
@@ -38,7 +48,7 @@ fn of(net: &Network, process: &Process, all: &[Process]) -> ProcessTruth {
         cluster_ok: process.table.ok,
         config_epoch: process.table.epoch_of(me),
         current_epoch: process.table.current_epoch,
-        known: process.table.others.values().map(known).collect(),
+        known: Vec::new(),
         replication: ReplicationTruth {
             history: replication.history.to_string(),
             offset: replication.offset,
@@ -67,6 +77,6 @@ fn known(row: &Row) -> KnownTruth {
         ip: row.ip,
         flags: row.flag_words(),
         replicates: row.primary.map(|id| id.to_string()),
-        slots: row.slots().ranges(),
+        slots: row.ranges().to_vec(),
     }
 }
