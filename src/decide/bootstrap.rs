@@ -129,14 +129,7 @@ fn is_listed(world: &World, node: &NodeFacts) -> bool {
 /// not waited for.
 pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
     let outdated = Outdated::by(scene.desired);
-    let never_ran = |node: &&NodeFacts| match &node.pod {
-        PodSighting::Present(pod) => pod.phase == PodPhase::Pending,
-        PodSighting::Absent => node.stamp.is_none(),
-        PodSighting::Foreign => false,
-    };
-    let mut mistaken = live(scene.world)
-        .filter(never_ran)
-        .filter(|node| outdated.is(node));
+    let mut mistaken = live(scene.world).filter(|node| never_ran(node) && outdated.is(node));
     match mistaken.next() {
         Some(node) => {
             let name = node.name.clone();
@@ -146,8 +139,17 @@ pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
     }
 }
 
+fn never_ran(node: &NodeFacts) -> bool {
+    match &node.pod {
+        PodSighting::Present(pod) => pod.phase == PodPhase::Pending,
+        PodSighting::Absent => node.stamp.is_none(),
+        PodSighting::Foreign => false,
+    }
+}
+
 /// A node too many goes before it is taken into anything: two operators at once may make one, and a cluster
-/// that starts again may have one of a shard that is not wanted any more. Who is silent may own slots, and stays.
+/// that starts again may have one of a shard that is not wanted any more. Who runs and tells nothing may own slots, and
+/// stays.
 pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
     let shape = scene.desired.shape;
     let shards: BTreeSet<ShardIndex> = live(scene.world).map(shard_of).collect();
@@ -158,7 +160,8 @@ pub(super) fn surplus_nodes(scene: Scene<'_>) -> Verdict {
         let idle = |node: &&NodeFacts| match &node.sighting {
             Sighting::Answered(view) => view.own_slots().is_empty(),
             Sighting::Silent(_) | Sighting::LockedOut(_) => false,
-            Sighting::NotAsked => true,
+            // While another waits for its pod, nobody is asked.
+            Sighting::NotAsked => never_ran(node),
         };
         let wanted = shard.0 < shape.shards || !nodes.iter().all(idle);
         let want = if wanted { shape.nodes_per_shard() } else { 0 };

@@ -25,7 +25,7 @@ use crate::model::world::{
 /// `NAME sSHARD` followed by any of
 ///
 /// - `new`, `unstamped`, `pending`, `unschedulable`, `unpullable`, `ended`, `vanished`, `ending` (its pod is being deleted), `deleting`,
-///   `silent` or `locked` (refuses the login) instead of a running pod that answers;
+///   `silent`, `locked` (refuses the login) or `unasked` instead of a running pod that answers;
 /// - `slots A-B`, `of NAME` (replicates), `unlinked`, `notok`, `counts N` (its count of slots);
 /// - `blind` (knows only itself), `handshakes NAME`, `lists ID:FLAGS` with flags joined by `+`.
 fn world(words: &str) -> (World, Desired) {
@@ -186,7 +186,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
             Sighting::Silent("connection refused".into())
         } else if has("locked") {
             Sighting::LockedOut("WRONGPASS".into())
-        } else if running && !has("unstamped") {
+        } else if running && !has("unstamped") && !has("unasked") {
             Sighting::Answered(view_of(words, &[]))
         } else {
             Sighting::NotAsked
@@ -651,12 +651,16 @@ fn a_node_of_a_shard_that_is_not_wanted_goes() {
     );
 }
 
-/// Two operators at once made one node too many for a shard whose primary did not answer: the primary went, and its
+/// Two operators at once made one node too many for a shard whose primary told nothing: the primary went, and its
 /// slots with it.
 #[test]
-fn of_nodes_too_many_the_silent_one_stays() {
+fn of_nodes_too_many_who_runs_and_tells_nothing_stays() {
     check(
         "target 1x1 | a s0 new | b s0 new | c s0 silent",
+        expect!["take DeleteNode(b): shard 0 has 3 nodes, 2 are asked for"],
+    );
+    check(
+        "target 1x1 | a s0 unasked | b s0 pending | c s0 unasked",
         expect!["take DeleteNode(b): shard 0 has 3 nodes, 2 are asked for"],
     );
 }
