@@ -1,16 +1,24 @@
 //! Runs that once broke a rule, each by the name of what it showed.
 //! Never drawn from a seed: they stay what they are when the swarm learns to do more.
 
-use crate::plan::{Act, Edit, Fault, Kept, Millis, Plan, Shape, Watched};
+use crate::plan::{Act, Edit, Fault, Kept, Millis, Plan, Shape, Spoilt, Watched};
 use crate::run::{Options, Outcome, run};
 
 /// Runs it, and fails where a rule is broken.
 fn holds(shape: (u32, u32), acts: &[(Millis, Act)]) -> Outcome {
-    let (shards, replicas) = shape;
+    holds_on((1, 3), shape, acts)
+}
+
+/// The same with another seed, on so many machines.
+fn holds_on(
+    (seed, hosts): (u64, u32),
+    (shards, replicas): (u32, u32),
+    acts: &[(Millis, Act)],
+) -> Outcome {
     let last = acts.last().map_or(0, |(at, _)| *at);
     let plan = Plan {
-        seed: 1,
-        hosts: 3,
+        seed,
+        hosts,
         neighbour: false,
         shape: Shape { shards, replicas },
         acts: acts.to_vec(),
@@ -201,4 +209,30 @@ fn a_clock_that_jumps_kills_nobody() {
     ] {
         assert!(!outcome.seen.contains(replaced), "{replaced}");
     }
+}
+
+/// Two operators found the TLS Secret right again and made the same node each; while these had no pod nobody was asked,
+/// and of the nodes too many a primary went, with its slots.
+#[test]
+fn of_nodes_too_many_no_primary_goes() {
+    let kill = |at, pick| {
+        fault(
+            at,
+            Fault::KillProcess {
+                pick,
+                orderly: false,
+            },
+        )
+    };
+    let acts = [
+        edit(0, Edit::Secure),
+        edit(1_849, Edit::Apply),
+        edit(5_000, Edit::Certify),
+        edit(15_837, Edit::Spoil(Spoilt::Keyless)),
+        kill(17_778, 66),
+        kill(22_083, 231),
+        fault(36_504, Fault::Second { lasts: 100_000 }),
+        edit(37_845, Edit::Certify),
+    ];
+    holds_on((652, 5), (3, 2), &acts);
 }
