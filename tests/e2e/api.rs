@@ -30,6 +30,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::follow::Followed;
 use crate::ledger::lock;
@@ -89,6 +90,8 @@ struct Mood {
     requests: u32,
     struck: u32,
     chance: SmallRng,
+    /// Tells open watches that it is another now.
+    turned: watch::Sender<()>,
 }
 
 impl Mood {
@@ -129,6 +132,7 @@ impl Proxy {
             requests: 0,
             struck: 0,
             chance: SmallRng::seed_from_u64(1),
+            turned: watch::Sender::new(()),
         }));
         let (client, listener) = runtime.block_on(async {
             let client = world.stage.testbed.client().expect("a client");
@@ -144,10 +148,11 @@ impl Proxy {
         }
     }
 
-    /// From now on; tells how often the last trouble struck.
+    /// From now on, and each open watch begins again; tells how often the last trouble struck.
     fn set(&self, trouble: Trouble) -> u32 {
         let mut mood = lock(&self.mood);
         mood.trouble = trouble;
+        mood.turned.send_replace(());
         std::mem::take(&mut mood.struck)
     }
 }
@@ -191,7 +196,10 @@ async fn answer(
     let is_write = request.method() != http::Method::GET;
     let query = request.uri().query().unwrap_or_default();
     let is_watch = query.contains("watch=true");
-    let trouble = lock(&mood).next(is_write, is_watch);
+    let (trouble, mut turned) = {
+        let mut mood = lock(&mood);
+        (mood.next(is_write, is_watch), mood.turned.subscribe())
+    };
     match trouble {
         Trouble::Refused(status) => return Ok(refusal(status)),
         Trouble::Expired => return Ok(expired()),
@@ -201,7 +209,11 @@ async fn answer(
     let response = pass_on(request, client).await;
     match trouble {
         Trouble::Silent { .. } => pending().await,
-        Trouble::Cut => Ok(response.map(cut)),
+        Trouble::Cut => Ok(response.map(|body| cut(body, tokio::time::sleep(WATCH)))),
+        Trouble::None if is_watch => {
+            let turns = async move { if turned.changed().await.is_err() {} };
+            Ok(response.map(|body| cut(body, turns)))
+        }
         Trouble::None | Trouble::Refused(_) | Trouble::Expired => Ok(response),
     }
 }
@@ -233,8 +245,7 @@ async fn pass_on(request: Request<Incoming>, client: kube::Client) -> Response<B
 }
 
 /// Ends with an error where the API server would go on.
-fn cut(body: Body) -> Body {
-    let end = tokio::time::sleep(WATCH);
+fn cut(body: Body, end: impl Future<Output = ()> + Send + 'static) -> Body {
     let frames = body.into_data_stream().map(|chunk| chunk.map(Frame::data));
     let broken = futures::stream::once(async { Err(Error::other("cut")) });
     StreamBody::new(frames.take_until(end).chain(broken)).boxed_unsync()
