@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::name::ShardIndex;
+use crate::model::name::{NodeName, ShardIndex};
 use crate::model::slots::SLOT_COUNT;
 use crate::model::topology::{Load, MigrationState, NodeView};
+use crate::model::why::Why;
 
 /// Keys that one batch moves: at its end the source deletes them in its main thread, about a tenth
 /// of a second for as many.
@@ -48,18 +49,17 @@ pub(super) fn batch(load: Load, slots: u32, failures: u32) -> u32 {
 }
 
 /// How the newest migrations of a source went.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Setback {
+struct Setback {
     /// Failures since the last success.
-    pub(super) failures: u32,
+    failures: u32,
     /// The newest one's reason.
-    pub(super) message: String,
+    message: String,
     /// The pause after it is not over.
-    pub(super) pausing: bool,
+    pausing: bool,
 }
 
 /// Nothing where the newest migration succeeded, or there was none.
-pub(super) fn setback(view: &NodeView) -> Option<Setback> {
+fn setback(view: &NodeView) -> Option<Setback> {
     let failed = |job: &&crate::model::topology::Migration| job.state == MigrationState::Failed;
     let ended = view
         .migrations
@@ -77,6 +77,23 @@ pub(super) fn setback(view: &NodeView) -> Option<Setback> {
         message: newest.message.clone(),
         pausing: view.clock < over,
     })
+}
+
+/// How often in a row migrations of a source failed, once the pause after the last one is over.
+pub(super) fn failures(source: &NodeName, view: &NodeView) -> Result<u32, Why> {
+    match setback(view) {
+        None => Ok(0),
+        Some(Setback {
+            failures,
+            message,
+            pausing: true,
+        }) => Err(Why::MigrationFailed {
+            source: source.clone(),
+            failures,
+            message,
+        }),
+        Some(Setback { failures, .. }) => Ok(failures),
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::decide::balance::{Setback, setback};
+use crate::decide::balance::{batch, failures};
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Batch, Nudge, Verdict};
@@ -438,24 +438,17 @@ fn slots_returned(
     if view.exports().next().is_some() {
         return Verdict::Hold(Why::Migrating(source));
     }
-    if let Some(Setback {
-        failures,
-        message,
-        pausing: true,
-    }) = setback(view)
-    {
-        return Verdict::Hold(Why::MigrationFailed {
-            source,
-            failures,
-            message,
-        });
-    }
+    let failures = match failures(&source, view) {
+        Ok(failures) => failures,
+        Err(why) => return Verdict::Hold(why),
+    };
     let target = primary.name.clone();
     if !primary_view.cluster_ok || !view.knows_primary(&primary_view.id) {
         return Verdict::Hold(Why::TargetUnready(target));
     }
     let why = Why::SlotsAstray(source.clone());
     let slots = view.own_slots();
+    let slots = slots.last(batch(view.load, slots.count(), failures));
     let batch = Batch {
         source,
         target,

@@ -15,7 +15,9 @@ use crate::model::desired::{Desired, MenuError, Resolved, Shape, Sourced};
 use crate::model::name::{ClusterRef, ConfigName, NodeName, Uid, ValkeyId};
 use crate::model::redacted::Redacted;
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
-use crate::model::topology::{Load, Member, MemberFlags, NodeView, Role};
+use crate::model::topology::{
+    Load, Member, MemberFlags, Migration, MigrationState, NodeView, Role,
+};
 use crate::model::world::{
     Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
     PodTrouble, Sighting, World,
@@ -26,6 +28,7 @@ use crate::model::world::{
 ///
 /// - `new`, `unstamped`, `pending`, `unschedulable`, `unpullable`, `ended`, `vanished`, `ending` (its pod is being deleted), `deleting`,
 ///   `silent`, `locked` (refuses the login) or `unasked` instead of a running pod that answers;
+/// - `keys N`, `moves` (an export runs), `failed` (one failed just now);
 /// - `slots A-B`, `of NAME` (replicates), `unlinked`, `notok`, `counts N` (its count of slots);
 /// - `blind` (knows only itself), `handshakes NAME`, `lists ID:FLAGS` with flags joined by `+`.
 fn world(words: &str) -> (World, Desired) {
@@ -277,9 +280,26 @@ fn view_of(words: &[&str], rows: &[Member]) -> NodeView {
         members,
         loading: false,
         failing_over: false,
-        load: Load::default(),
+        load: Load {
+            keys: after(words, "keys").map_or(0, |keys| keys.parse().unwrap()),
+            ..Load::default()
+        },
         clock: 0,
-        migrations: Vec::new(),
+        migrations: [
+            ("moves", MigrationState::Running),
+            ("failed", MigrationState::Failed),
+        ]
+        .into_iter()
+        .filter(|(word, _)| has(word))
+        .map(|(_, state)| Migration {
+            outgoing: true,
+            state,
+            slots: SlotSet::default(),
+            target: None,
+            updated: 0,
+            message: "no room".into(),
+        })
+        .collect(),
     }
 }
 
@@ -527,6 +547,21 @@ fn slots_of_a_replica_to_be_go_to_its_primary() {
     check(
         "target 1x1 | a s0 notok slots 0-16382 | b s0 slots 16383-16383",
         expect!["hold: a is not ready to be given slots"],
+    );
+    let much = "target 1x1 | a s0 slots 0-15999 | b s0 slots 16000-16383";
+    check(
+        &format!("{much} keys 100000"),
+        expect![
+            "take Migrate(Batch { source: b, target: a, slots: SlotSet { ranges: [SlotRange { start: 16192, end: 16383 }] } }): b is to be a replica and owns slots"
+        ],
+    );
+    check(
+        &format!("{much} moves"),
+        expect!["hold: slots are on their way from b"],
+    );
+    check(
+        &format!("{much} failed"),
+        expect!["hold: the last 1 migrations from b failed, retrying smaller and later: no room"],
     );
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::node::{JoinType, Lifecycle};
-use crate::decide::balance::{Setback, batch, setback, shares};
+use crate::decide::balance::{batch, failures, shares};
 use crate::decide::bootstrap::not_answering;
 use crate::decide::join;
 use crate::decide::ladder::Scene;
@@ -235,19 +235,10 @@ fn next_batch(topology: &Topology<'_>, plan: &Plan<'_>, source: &Source<'_>) -> 
     if source.surplus == 0 {
         return Verdict::Pass;
     }
-    let setback = setback(owner.view);
-    if let Some(Setback {
-        failures,
-        message,
-        pausing: true,
-    }) = setback
-    {
-        return Verdict::Hold(Why::MigrationFailed {
-            source: name,
-            failures,
-            message,
-        });
-    }
+    let failures = match failures(&name, owner.view) {
+        Ok(failures) => failures,
+        Err(why) => return Verdict::Hold(why),
+    };
     // The neediest first; `max_by_key` keeps the last of equals, reversed that is the lowest index.
     let targets = plan
         .targets
@@ -263,7 +254,6 @@ fn next_batch(topology: &Topology<'_>, plan: &Plan<'_>, source: &Source<'_>) -> 
     if let Some(why) = unready(topology, owner, target, index) {
         return Verdict::Hold(why);
     }
-    let failures = setback.map_or(0, |setback| setback.failures);
     let most = batch(owner.view.load, source.slots.count(), failures);
     let slots = source.slots.last(most.min(source.surplus).min(room));
     let why = Why::Unbalanced {
