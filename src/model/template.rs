@@ -70,10 +70,21 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// The same for the same template, as the value of a label.
+    /// The same for the same template, as the value of a label. Another text would set apart who is alike after an
+    /// upgrade of the operator.
     #[must_use]
     pub fn digest(&self) -> String {
-        let mut digest = sha256_hex(&format!("{self:?}"));
+        let Self {
+            image,
+            settings_digest,
+            cpu,
+            memory,
+            zones,
+            node_selector,
+        } = self;
+        let text =
+            format!("{image:?} {settings_digest:?} {cpu:?} {memory:?} {zones:?} {node_selector:?}");
+        let mut digest = sha256_hex(&text);
         digest.truncate(DIGEST_LENGTH);
         digest
     }

@@ -408,6 +408,8 @@ fn pods_that_no_roll_would_tell_apart_have_one_template() {
         pod.metadata.labels.unwrap()["valkey.gomomento.com/template"].clone()
     };
     let plain = label(json!({ "cpu": "1", "placement": { "zones": ["a", "b"] } }));
+    // For good: another would set new nodes apart from those that an earlier operator made.
+    assert_eq!(plain, "a0d285274daafd21");
     let alike = json!({
         "cpu": "1000m", "shardIndex": 0, "lifecycle": "Active",
         "placement": { "zones": ["b", "a"], "zoneSpread": "required" },

@@ -541,6 +541,7 @@ mod tests {
     use std::thread;
 
     use tokio::sync::mpsc;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -562,8 +563,9 @@ mod tests {
         let target = Target::operator(Ipv4Addr::LOCALHOST.into(), &password);
         // On a busy machine a login may take too long.
         let mut failures = 0;
-        while connector.dial(&target, target.key()).await.is_err() {
+        while let Err(error) = connector.dial(&target, target.key()).await {
             failures += 1;
+            assert!(failures < 30, "{error}");
         }
         let used = lock(&connector.shelf).kept[&target.key()].used;
         let sweep = |idle| lock(&connector.shelf).sweep(used + idle);
@@ -573,7 +575,8 @@ mod tests {
         assert!(!lock(&connector.shelf).sweep(used + IDLE_MAX));
         assert!(connector.reuse(&target.key()).is_none());
         for _ in 0..=failures {
-            closings.recv().await.unwrap();
+            let closing = timeout(Duration::from_mins(1), closings.recv());
+            closing.await.expect("it is closed").unwrap();
         }
     }
 

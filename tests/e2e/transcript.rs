@@ -130,12 +130,9 @@ fn stable_word(word: &str, unit: &str) -> String {
 fn node_in(word: &str) -> Option<String> {
     let end = word.strip_prefix("c-")?;
     let suffix = end.get(..SUFFIX)?;
-    let is_random = suffix
-        .chars()
-        .all(|c| c.is_ascii_digit() || c.is_ascii_lowercase());
+    let is_random = suffix.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     let is_whole = !end[SUFFIX..].starts_with(|c: char| c.is_ascii_alphanumeric());
-    let is_name = is_random && is_whole && suffix.contains(|c: char| c.is_ascii_digit());
-    is_name.then(|| format!("c-{suffix}"))
+    (is_random && is_whole).then(|| format!("c-{suffix}"))
 }
 
 fn is_age(word: &str) -> bool {

@@ -3,6 +3,7 @@
 //! here with the reason why nothing can.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::plan::{Plan, Replay};
 use crate::run::Options;
@@ -140,6 +141,18 @@ fn what_is_rare_is_reached_by_runs_that_are_kept() {
         };
         let seen = hold("kept", &[job]);
         assert!(seen.contains(*name), "{run} does not reach {name}");
+    }
+}
+
+#[test]
+fn what_is_excused_is_there() {
+    let all = all();
+    for (name, _) in [NEVER, KEPT, SOUGHT].into_iter().flatten() {
+        assert!(all.contains(*name), "{name} is nothing that could come up");
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (name, file) in SOUGHT {
+        assert!(package.join(file).exists(), "{file} does not show {name}");
     }
 }
 

@@ -31,8 +31,9 @@ fn every_seed_holds() {
     let jobs: Vec<Job> = (first..first + seeds).map(job).collect();
     let seen = hold("swarm", &jobs);
     coverage::report(&seen);
-    // A few runs do not reach everything.
-    if first == 0 && jobs.len() >= SEEDS {
+    // A few runs do not reach everything, nor does a mutant, of which a broken rule is sought.
+    let until_first = std::env::var_os("UNTIL_FIRST").is_some();
+    if first == 0 && jobs.len() >= SEEDS && !until_first {
         coverage::demand(&seen);
     }
 }
@@ -46,7 +47,7 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Finds for each name of REACH, parted by commas, the first run that comes by it, as small as it can be.
+/// Finds for each name of REACH, parted by commas, a run that comes by it, as small as it can be.
 #[test]
 fn reach() {
     let Some(names) = std::env::var("REACH").ok().filter(|it| !it.is_empty()) else {
@@ -58,23 +59,20 @@ fn reach() {
     };
     let first = count("FROM", 0) as u64;
     let sought: Mutex<BTreeSet<&str>> = Mutex::new(names.split(',').collect());
+    let taken = || sought.lock().expect("no panic with it in hand");
     on_all_cores(count("SEEDS", REACH), |number| {
         let seed = first + number as u64;
         let plan = Plan::draw(seed);
         let outcome = run(&plan, &Options::default());
-        let mut left = sought.lock().expect("no panic with it in hand").clone();
-        left.retain(|name| outcome.violation.is_none() && outcome.seen.contains(*name));
-        for name in left {
+        let found = |name: &&str| outcome.violation.is_none() && outcome.seen.contains(*name);
+        let names: Vec<&str> = taken().extract_if(.., found).collect();
+        for name in names {
             let cut = shrink(&plan, |cut| reaches(&plan.clone().cut(cut), name));
             println!("{name}: {}", Replay { seed, cut });
-            sought
-                .lock()
-                .expect("no panic with it in hand")
-                .remove(name);
         }
-        !sought.lock().expect("no panic with it in hand").is_empty()
+        !taken().is_empty()
     });
-    println!("not reached: {:?}", sought.into_inner());
+    println!("not reached: {:?}", taken());
 }
 
 /// Tells one run, named by RUN.
