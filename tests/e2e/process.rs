@@ -13,6 +13,7 @@ use crate::certificates::LASTING;
 use crate::certificates::Leaf;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
+use crate::plugin;
 use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
@@ -219,6 +220,20 @@ fn no_password_and_no_hash_is_told() {
         };
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         check_silent(&what, &object.to_string(), &forbidden);
+    }
+    for question in [
+        &["status", "c"][..],
+        &["plan", "c"],
+        &["connect", "c"],
+        &["report", "c"],
+        &["menu", "standard"],
+        &["who-can", "get", "a-key", "--cluster", "c"],
+    ] {
+        for form in [&["-n", PLACE][..], &["-n", PLACE, "-o", "json"]] {
+            let said = plugin::run(&stage.testbed, &[question, form].concat());
+            assert_eq!(said.code, Some(0), "{said:?}");
+            check_silent(&format!("{question:?}"), &said.out, &secrets.all());
+        }
     }
     for pod in stage.list("Pod", PLACE).expect("listed") {
         let name = pod["metadata"]["name"].as_str().expect("a name");
