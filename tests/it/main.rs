@@ -12,6 +12,7 @@ mod artifacts;
 #[path = "../certificates/lib.rs"]
 mod certificates;
 mod events;
+mod messages;
 mod monitoring;
 mod mutants;
 mod pages;
