@@ -14,7 +14,10 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::api::cluster::ValkeyCluster;
+use crate::api::config::ValkeyConfig;
+use crate::api::image::ValkeyImage;
 use crate::api::node::{JoinType, Lifecycle, ValkeyNode, ValkeyNodeSpec};
+use crate::api::role::ValkeyRole;
 use crate::api::{
     ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, ANNOTATION_SETTINGS_DIGEST, AUTH_KEY_OPERATOR,
     AUTH_KEY_REPL, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE,
@@ -90,7 +93,7 @@ pub(super) async fn world(
     };
     Ok(Some(World {
         now: (reader.clock)(),
-        menu: menu(reader),
+        menu: menu(&stores.configs, &stores.images, &stores.roles),
         kept,
         tls_secret,
         strays: strays(stores, &nodes, &pods),
@@ -410,12 +413,15 @@ pub(super) fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube
 }
 
 /// The menu as the stores have it.
-pub(super) fn menu(reader: &Reader) -> Menu {
-    let stores = &reader.stores;
+pub(super) fn menu(
+    configs: &Store<ValkeyConfig>,
+    images: &Store<ValkeyImage>,
+    roles: &Store<ValkeyRole>,
+) -> Menu {
     Menu {
-        configs: named(&stores.configs, |config| config.spec.clone()),
-        images: named(&stores.images, |image| image.spec.clone()),
-        roles: named(&stores.roles, |role| role.spec.clone()),
+        configs: named(configs, |config| config.spec.clone()),
+        images: named(images, |image| image.spec.clone()),
+        roles: named(roles, |role| role.spec.clone()),
     }
 }
 

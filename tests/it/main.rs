@@ -20,4 +20,5 @@ mod release;
 mod sentences;
 mod tidy;
 mod tls;
+mod visit;
 mod wire;
