@@ -563,7 +563,11 @@ fn deletion_waits_for_nobody_and_for_no_reference() {
     );
     check(
         "deleting 1x1 | b s0 deleting",
-        expect!["hold: node b is still being deleted, 1 in all"],
+        expect!["hold: node b is still being deleted"],
+    );
+    check(
+        "deleting 1x1 | a s0 deleting | b s0 deleting",
+        expect!["hold: 2 nodes are still being deleted, a among them"],
     );
     check(
         "deleting 1x1 | a s0 deleting | b s0 deleting released",

@@ -147,7 +147,7 @@ pub enum Why {
         /// The greatest.
         most: u32,
     },
-    /// These slots are claimed by two of our nodes.
+    /// Slots that two nodes of the cluster claim.
     SlotsClaimedTwice(SlotSet),
     /// A node that is to be a replica, and owns slots.
     SlotsAstray(NodeName),
@@ -330,9 +330,17 @@ impl fmt::Display for Why {
             ),
             Self::NodesLeaving {
                 node,
+                count: 1,
+                held: false,
+            } => write!(f, "node {node} is still being deleted"),
+            Self::NodesLeaving {
+                node,
                 count,
                 held: false,
-            } => write!(f, "node {node} is still being deleted, {count} in all"),
+            } => write!(
+                f,
+                "{count} nodes are still being deleted, {node} among them"
+            ),
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),

@@ -279,6 +279,9 @@ pub enum PodPhase {
     Ended,
 }
 
+/// What the end of a container is told in, before its code.
+pub const CONTAINER_EXITED: &str = "its container exited with code ";
+
 /// Why a pod does not run, each with the source's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodTrouble {
