@@ -136,6 +136,8 @@ pub struct NodeFacts {
     pub deleting: bool,
     /// It carries our node finalizer.
     pub finalizer: bool,
+    /// A finalizer that it carries and that is neither ours nor one of Kubernetes' own.
+    pub foreign_finalizer: Option<String>,
     /// The uid of the one pod it ever had, stamped on it once the pod was made.
     pub stamp: Option<Uid>,
     /// Why it joined an Active cluster.

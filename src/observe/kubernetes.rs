@@ -458,6 +458,16 @@ fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
         .any(|held| held == finalizer)
 }
 
+/// Those that Kubernetes puts on what is deleted with `--cascade`, and takes off by itself.
+const FINALIZERS_OF_KUBERNETES: [&str; 2] = ["foregroundDeletion", "orphan"];
+
+fn foreign_finalizer(node: &ValkeyNode) -> Option<String> {
+    let mut finalizers = node.finalizers().iter();
+    let foreign = finalizers
+        .find(|one| *one != FINALIZER_NODE && !FINALIZERS_OF_KUBERNETES.contains(&one.as_str()));
+    foreign.cloned()
+}
+
 fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
     object
         .meta()
@@ -540,6 +550,7 @@ fn strays(
             spec,
             deleting: true,
             finalizer: false,
+            foreign_finalizer: None,
             stamp: Some(facts.uid.clone()),
             join: None,
             settings_digest: None,
@@ -576,6 +587,7 @@ fn node_facts(
         spec: node.spec.clone(),
         deleting: node.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(node, FINALIZER_NODE),
+        foreign_finalizer: foreign_finalizer(node),
         stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
         join: node
             .labels()

@@ -24,6 +24,7 @@ fn answer(path: &str) -> (StatusCode, Value) {
         json!({"apiVersion": "valkey.gomomento.com/v1alpha1", "kind": kind, "spec": spec,
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}"),
                 "labels": {"app.kubernetes.io/instance": "c"},
+                "finalizers": ["foregroundDeletion", "valkey.gomomento.com/node-cleanup", "example.com/backup"],
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Any", "name": "any", "uid": owner}]}})
     };
     if OTHERS.iter().any(|other| path.ends_with(other)) {
@@ -120,6 +121,10 @@ async fn a_visit_lists_what_is_ours_and_reads_by_name_what_could_be_in_the_way()
     assert!(matches!(world.kept.acl, Keeping::Foreign));
     let node = &world.nodes[&NodeName::new("c-1")];
     assert_eq!(node.config_map, Keeping::Foreign);
+    assert_eq!(
+        node.foreign_finalizer.as_deref(),
+        Some("example.com/backup")
+    );
 }
 
 #[tokio::test]

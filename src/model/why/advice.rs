@@ -32,7 +32,10 @@ impl Why {
                 | Self::MigrationFailed { .. }
                 | Self::DrainTooLarge { .. }
                 | Self::AclRefused(_)
-                | Self::NodesLeaving { held: true, .. }
+                | Self::NodesLeaving {
+                    holder: Some(_),
+                    ..
+                }
                 | Self::Inconsistent(_)
         )
     }
@@ -87,9 +90,9 @@ impl Why {
             Self::DrainTooLarge { .. } => "give the nodes more memory, or keep more shards",
             Self::AclRefused(_) => "correct the ValkeyRole that it names",
             Self::Inconsistent(_) => "report it with the operator's log",
-            Self::NodesLeaving { held: true, .. } => {
-                "whoever put it there has to remove it: see metadata.finalizers of the ValkeyNode"
-            }
+            Self::NodesLeaving {
+                holder: Some(_), ..
+            } => "whoever put it there has to remove it: see metadata.finalizers of the ValkeyNode",
             Self::NodeDied { detail, .. } | Self::JoinEnded { detail, .. }
                 if has_last_words(detail) =>
             {
@@ -99,7 +102,7 @@ impl Why {
                 "if it lasts, see the events of its Pod and of its ValkeyNode, and whether its machine reports"
             }
             Self::Deleting
-            | Self::NodesLeaving { held: false, .. }
+            | Self::NodesLeaving { holder: None, .. }
             | Self::NodeDied { .. }
             | Self::JoinEnded { .. }
             | Self::NothingLeft
@@ -287,13 +290,14 @@ mod tests {
 
     #[test]
     fn a_deletion_that_somebody_holds_needs_a_hand() {
-        let leaving = |held| Why::NodesLeaving {
+        let leaving = |holder: Option<&str>| Why::NodesLeaving {
             node: NodeName::new("a"),
             count: 1,
-            held,
+            holder: holder.map(str::to_owned),
         };
-        assert!(leaving(true).needs_a_hand() && leaving(true).is_trouble());
-        assert!(!leaving(false).needs_a_hand() && !leaving(false).is_trouble());
+        let held = leaving(Some("example.com/backup"));
+        assert!(held.needs_a_hand() && held.is_trouble());
+        assert!(!leaving(None).needs_a_hand() && !leaving(None).is_trouble());
     }
 
     #[test]
