@@ -23,7 +23,7 @@ use kube::config::KubeConfigOptions;
 use kube::{Client, Config, ResourceExt as _};
 use serde::Serialize;
 
-use crate::api::cluster::ClusterState;
+use crate::api::cluster::{ClusterState, ValkeyCluster};
 use crate::model::chain;
 use crate::model::name::ClusterRef;
 use crate::observe::visit::{Refusal, Sight, Visit, Visitor};
@@ -290,10 +290,10 @@ pub async fn run(words: Words) -> Result<Exit, Error> {
 /// Whoever cannot be asked offers nothing: an error has no place in a line that is being typed.
 async fn completed(words: &[String]) -> String {
     let line = Line::of(words);
-    let given = |names: &[&str]| line.value_of(names).map(str::to_owned);
+    let given = |option: &str| line.value_of(option).map(str::to_owned);
     let scope = Scope {
-        namespace: given(&["-n", "--namespace"]),
-        context: given(&["--context"]),
+        namespace: given("namespace"),
+        context: given("context"),
         output: Output::Text,
     };
     let names = async {
@@ -301,7 +301,16 @@ async fn completed(words: &[String]) -> String {
         let desk = Desk::open(&scope).await.ok()?;
         desk.names(choice).await.ok()
     };
-    line.answer(&names.await.unwrap_or_default())
+    line.answer(&in_time(names).await)
+}
+
+/// The shell does not take another key meanwhile.
+const COMPLETION: Duration = Duration::from_secs(2);
+
+/// Names that are found soon; none where nobody answers.
+async fn in_time(names: impl Future<Output = Option<Vec<String>>>) -> Vec<String> {
+    let found = tokio::time::timeout(COMPLETION, names).await;
+    found.ok().flatten().unwrap_or_default()
 }
 
 /// Between two looks of `--watch`.
@@ -351,8 +360,8 @@ impl Desk {
                 Ok(clusters.iter().map(|cluster| cluster.name_any()).collect())
             }
             Choice::Configs => {
-                let visit = self.visit(Some(&self.namespace)).await?;
-                Ok(visit.menu().configs.into_keys().collect())
+                let names = self.visitor.config_names().await;
+                Ok(names.map_err(Error::Observe)?.unwrap_or_default())
             }
         }
     }
@@ -372,13 +381,25 @@ impl Desk {
         }
     }
 
-    async fn visit(&self, namespace: Option<&str>) -> Result<Visit, Error> {
-        self.visitor.visit(namespace).await.map_err(Error::Observe)
+    /// The clusters alone, of one namespace or of all.
+    async fn clusters(
+        &self,
+        what: &'static str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Arc<ValkeyCluster>>, Error> {
+        let clusters = self.visitor.clusters(namespace).await;
+        clusters
+            .map_err(Error::Observe)?
+            .map_err(|refusal| Error::Refused {
+                what,
+                refusals: vec![refusal],
+            })
     }
 
     /// The cluster that was meant, and a visit of its namespace.
     async fn find(&self, name: Option<String>) -> Result<(ClusterRef, Visit), Error> {
-        let visit = self.visit(Some(&self.namespace)).await?;
+        let visit = self.visitor.visit(Some(&self.namespace)).await;
+        let visit = visit.map_err(Error::Observe)?;
         let clusters = visit.clusters();
         let key = |name: String| ClusterRef {
             namespace: self.namespace.clone(),
@@ -415,12 +436,8 @@ impl Desk {
     async fn overview(&self, all: bool, watch: bool) -> Result<Exit, Error> {
         loop {
             let namespace = (!all).then_some(self.namespace.as_str());
-            let clusters = self.visitor.clusters(namespace).await;
-            let clusters = clusters.map_err(Error::Observe)?.map_err(|refusal| {
-                let what = if all { "-A" } else { "status" };
-                let refusals = vec![refusal];
-                Error::Refused { what, refusals }
-            })?;
+            let what = if all { "-A" } else { "status" };
+            let clusters = self.clusters(what, namespace).await?;
             let answer = Overview::of(&clusters);
             if !self.redraw(&answer, watch).await? {
                 return Ok(Exit::Done);

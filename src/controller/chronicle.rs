@@ -218,15 +218,16 @@ impl Chronicle {
         repeated(&mut self.failing, failed, now, WORTH_TELLING)
     }
 
-    /// The same of a node's tick.
-    pub(super) fn node_failed(&mut self, node: &NodeName, failed: bool, now: Instant) -> bool {
-        if !failed {
-            self.failing_nodes.remove(node);
-            return false;
-        }
+    /// The same of a node's tick that failed.
+    pub(super) fn node_failed(&mut self, node: &NodeName, now: Instant) -> bool {
         let first = Repeat::beginning(now + WORTH_TELLING);
         let repeat = self.failing_nodes.entry(node.clone()).or_insert(first);
         repeat.is_due(now)
+    }
+
+    /// A node fails no more, if it did.
+    pub(super) fn node_well(&mut self, node: &NodeName) {
+        self.failing_nodes.remove(node);
     }
 
     /// Looks who is primary, and gives a receipt for each shard where that is another than before.

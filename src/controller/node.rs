@@ -53,7 +53,9 @@ pub(super) async fn run(
             if let Err(ControllerError::ObjectNotFound(gone)) = result
                 && let Some(namespace) = gone.namespace
             {
-                context.forget(&(namespace, NodeName::new(gone.name)));
+                let gone = (namespace, NodeName::new(gone.name));
+                context.forget(&gone);
+                context.tools.telling.forget_node(&gone);
             }
             std::future::ready(())
         })

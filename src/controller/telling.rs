@@ -23,7 +23,7 @@ use crate::model::name::{ClusterRef, NodeName};
 use crate::model::shards::Topology;
 use crate::model::why::Why;
 use crate::model::world::{NodeFacts, World};
-use crate::observe::stores::Stores;
+use crate::observe::stores::{NodeRef, Stores};
 use crate::resolve;
 
 /// Settings that pass and break a promise, and what they cost.
@@ -93,13 +93,15 @@ impl Telling {
         cluster: &ClusterRef,
         failure: Option<&Error>,
     ) {
-        let (name, is_failed) = (NodeName::new(node.name_any()), failure.is_some());
-        let due = self.chronicle(cluster, |chronicle| {
-            chronicle.node_failed(&name, is_failed, Instant::now())
-        });
-        let Some(failure) = failure.filter(|_| due) else {
+        let name = NodeName::new(node.name_any());
+        let Some(failure) = failure else {
+            self.node_well(cluster, &name);
             return;
         };
+        let now = Instant::now();
+        if !self.chronicle(cluster, |chronicle| chronicle.node_failed(&name, now)) {
+            return;
+        }
         let (about, note) = (About::of(node), chain::of(failure));
         let object = ObjectRef::new(&cluster.name).within(&cluster.namespace);
         if let Some(cluster) = self.stores.clusters.get(&object) {
@@ -109,6 +111,26 @@ impl Telling {
             });
         }
         self.teller.tell(tick_failed(about, note));
+    }
+
+    /// A node fails no more, if it did. Its cluster may be gone before it, and is not remembered anew for that.
+    fn node_well(&self, cluster: &ClusterRef, node: &NodeName) {
+        let chronicles = self.chronicles.lock();
+        let mut all = chronicles.unwrap_or_else(PoisonError::into_inner);
+        if let Some(chronicle) = all.get_mut(cluster) {
+            chronicle.node_well(node);
+        }
+    }
+
+    /// A node is gone, and that it failed. Whose it was is not known any more.
+    pub(super) fn forget_node(&self, (namespace, node): &NodeRef) {
+        let chronicles = self.chronicles.lock();
+        let mut all = chronicles.unwrap_or_else(PoisonError::into_inner);
+        for (cluster, chronicle) in all.iter_mut() {
+            if cluster.namespace == *namespace {
+                chronicle.node_well(node);
+            }
+        }
     }
 
     /// A tick of a cluster came to its end.
@@ -295,5 +317,78 @@ fn waited_for(decision: &Decision) -> Option<&Why> {
     match &decision.verdict {
         Verdict::Hold(why) => Some(why),
         Verdict::Take(_, _) | Verdict::Pass => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kube::runtime::reflector::{self, Store};
+    use kube::{Client, Resource};
+
+    use super::*;
+    use crate::api::node::ValkeyNodeSpec;
+
+    fn empty<K>() -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+    {
+        reflector::store().0
+    }
+
+    fn telling() -> Arc<Telling> {
+        let api = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        let client = Client::new(api, "default");
+        let (teller, _) = event::scribe(client, Arc::new(|| 0), Arc::new(|_| {}));
+        let stores = Stores {
+            clusters: empty(),
+            nodes: empty(),
+            pods: empty(),
+            config_maps: empty(),
+            services: empty(),
+            hosts: empty(),
+            configs: empty(),
+            images: empty(),
+            roles: empty(),
+        };
+        Telling::new(teller, Metrics::default(), stores)
+    }
+
+    #[tokio::test]
+    async fn a_node_that_fails_is_remembered_until_it_is_well_or_gone() {
+        let telling = telling();
+        let cluster = ClusterRef {
+            namespace: "ns".into(),
+            name: "c".into(),
+        };
+        let node = ValkeyNode::new("c-1", ValkeyNodeSpec::default());
+        let gone = |namespace: &str| (namespace.to_owned(), NodeName::new("c-1"));
+        let failure = Error::Observe(crate::observe::Error::Incomplete {
+            kind: "ValkeyNode",
+            name: "c-1".into(),
+            field: "metadata.uid",
+        });
+        let ended = |failure| telling.node_ended(&node, &cluster, failure);
+        ended(None);
+        assert!(telling.chronicles.lock().unwrap().is_empty());
+
+        let later = Instant::now() + Duration::from_secs(10);
+        // What fails again later is due if it was remembered, and begins anew if not.
+        let lasts = |between: &dyn Fn()| {
+            ended(Some(&failure));
+            between();
+            let due = telling.chronicle(&cluster, |one| one.node_failed(&gone("ns").1, later));
+            ended(None);
+            due
+        };
+        assert!(lasts(&|| {}));
+        assert!(!lasts(&|| ended(None)));
+        assert!(lasts(&|| telling.forget_node(&gone("elsewhere"))));
+        assert!(!lasts(&|| telling.forget_node(&gone("ns"))));
     }
 }

@@ -176,6 +176,7 @@ fn node_of(words: &[&str]) -> (NodeName, NodeFacts) {
         },
         deleting: has("deleting"),
         finalizer: !has("released"),
+        foreign_finalizer: has("kept").then(|| "example.com/backup".to_owned()),
         stamp: (!has("new") && !has("unstamped")).then_some(uid),
         join: None,
         settings_digest: Some(resolved().settings_digest()),
@@ -598,13 +599,21 @@ fn deletion_waits_for_nobody_and_for_no_reference() {
     );
     check(
         "deleting 1x1 | b s0 deleting",
-        expect!["hold: node b is still being deleted, 1 in all"],
+        expect!["hold: node b is still being deleted"],
     );
     check(
-        "deleting 1x1 | a s0 deleting | b s0 deleting released",
+        "deleting 1x1 | a s0 deleting | b s0 deleting",
+        expect!["hold: 2 nodes are still being deleted, a among them"],
+    );
+    check(
+        "deleting 1x1 | a s0 deleting kept | b s0 deleting released kept",
         expect![
-            "hold: node b is kept from being deleted by a finalizer that is not the operator's"
+            "hold: node b is kept from being deleted by finalizer example.com/backup, which is not the operator's"
         ],
+    );
+    check(
+        "deleting 1x1 | b s0 deleting released",
+        expect!["hold: node b is still being deleted"],
     );
     check(
         "deleting 1x1",

@@ -10,16 +10,23 @@ pub fn of(error: &(dyn Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let told = error.to_string();
-        match line.find(&told) {
-            Some(at) if !told.is_empty() => line.truncate(at + told.len()),
-            Some(_) | None => {
-                line.push_str(": ");
-                line.push_str(&told);
-            }
+        if let Some(end) = quoted_until(&line, &told) {
+            line.truncate(end);
+        } else {
+            line.push_str(": ");
+            line.push_str(&told);
         }
         cause = error.source();
     }
     line
+}
+
+/// Where a quote of the cause ends, if the line ends with one: a word of it by chance is none.
+fn quoted_until(line: &str, cause: &str) -> Option<usize> {
+    let end = line.rfind(cause)? + cause.len();
+    let rest = line.get(end..)?;
+    let is_quote = !cause.is_empty() && (rest.is_empty() || rest.starts_with(" ("));
+    is_quote.then_some(end)
 }
 
 #[cfg(test)]
@@ -46,5 +53,18 @@ mod tests {
             "no pods",
         ];
         assert_eq!(chain(&quoting), "failed: ApiError: no pods");
+        let by_chance = ["failed to read \"timeout-test\" (Pod)", "timeout"];
+        assert_eq!(
+            chain(&by_chance),
+            "failed to read \"timeout-test\" (Pod): timeout"
+        );
+        let also_quoted = [
+            "failed to read \"timeout-test\": timeout (Elapsed)",
+            "timeout",
+        ];
+        assert_eq!(
+            chain(&also_quoted),
+            "failed to read \"timeout-test\": timeout"
+        );
     }
 }

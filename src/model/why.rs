@@ -22,8 +22,8 @@ pub enum Why {
         node: NodeName,
         /// How many there are.
         count: usize,
-        /// Nothing of the operator's keeps that one any more: somebody else's finalizer does.
-        held: bool,
+        /// Somebody else's finalizer that keeps that one, where nothing of the operator's does any more.
+        holder: Option<String>,
     },
     /// All that was made is gone.
     NothingLeft,
@@ -147,7 +147,7 @@ pub enum Why {
         /// The greatest.
         most: u32,
     },
-    /// These slots are claimed by two of our nodes.
+    /// Slots that two nodes of the cluster claim.
     SlotsClaimedTwice(SlotSet),
     /// A node that is to be a replica, and owns slots.
     SlotsAstray(NodeName),
@@ -323,16 +323,26 @@ impl fmt::Display for Why {
         match self {
             Self::Deleting => f.write_str("the cluster is being deleted"),
             Self::NodesLeaving {
-                node, held: true, ..
+                node,
+                holder: Some(holder),
+                ..
             } => write!(
                 f,
-                "node {node} is kept from being deleted by a finalizer that is not the operator's"
+                "node {node} is kept from being deleted by finalizer {holder}, which is not the operator's"
             ),
             Self::NodesLeaving {
                 node,
+                count: 1,
+                holder: None,
+            } => write!(f, "node {node} is still being deleted"),
+            Self::NodesLeaving {
+                node,
                 count,
-                held: false,
-            } => write!(f, "node {node} is still being deleted, {count} in all"),
+                holder: None,
+            } => write!(
+                f,
+                "{count} nodes are still being deleted, {node} among them"
+            ),
             Self::NothingLeft => f.write_str("no node is left"),
             Self::NotYetOurs => f.write_str("the cluster has no cleanup finalizer yet"),
             Self::Paused => f.write_str("the cluster is paused by annotation"),

@@ -136,6 +136,8 @@ pub struct NodeFacts {
     pub deleting: bool,
     /// It carries our node finalizer.
     pub finalizer: bool,
+    /// A finalizer that it carries and that is neither ours nor one of Kubernetes' own.
+    pub foreign_finalizer: Option<String>,
     /// The uid of the one pod it ever had, stamped on it once the pod was made.
     pub stamp: Option<Uid>,
     /// Why it joined an Active cluster.
@@ -278,6 +280,9 @@ pub enum PodPhase {
     /// Succeeded or Failed.
     Ended,
 }
+
+/// What the end of a container is told in, before its code.
+pub const CONTAINER_EXITED: &str = "its container exited with code ";
 
 /// Why a pod does not run, each with the source's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]

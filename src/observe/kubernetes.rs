@@ -14,7 +14,10 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::api::cluster::ValkeyCluster;
+use crate::api::config::ValkeyConfig;
+use crate::api::image::ValkeyImage;
 use crate::api::node::{JoinType, Lifecycle, ValkeyNode, ValkeyNodeSpec};
+use crate::api::role::ValkeyRole;
 use crate::api::{
     ACL_KEY, ANNOTATION_PAUSED, ANNOTATION_POD_UID, ANNOTATION_SETTINGS_DIGEST, AUTH_KEY_OPERATOR,
     AUTH_KEY_REPL, FINALIZER_AUTH, FINALIZER_CLUSTER, FINALIZER_NODE, LABEL_INSTANCE,
@@ -90,7 +93,7 @@ pub(super) async fn world(
     };
     Ok(Some(World {
         now: (reader.clock)(),
-        menu: menu(reader),
+        menu: menu(&stores.configs, &stores.images, &stores.roles),
         kept,
         tls_secret,
         strays: strays(stores, &nodes, &pods),
@@ -410,12 +413,15 @@ pub(super) fn read_error<K: Resource<DynamicType = ()>>(name: &str, source: kube
 }
 
 /// The menu as the stores have it.
-pub(super) fn menu(reader: &Reader) -> Menu {
-    let stores = &reader.stores;
+pub(super) fn menu(
+    configs: &Store<ValkeyConfig>,
+    images: &Store<ValkeyImage>,
+    roles: &Store<ValkeyRole>,
+) -> Menu {
     Menu {
-        configs: named(&stores.configs, |config| config.spec.clone()),
-        images: named(&stores.images, |image| image.spec.clone()),
-        roles: named(&stores.roles, |role| role.spec.clone()),
+        configs: named(configs, |config| config.spec.clone()),
+        images: named(images, |image| image.spec.clone()),
+        roles: named(roles, |role| role.spec.clone()),
     }
 }
 
@@ -450,6 +456,16 @@ fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
         .iter()
         .flatten()
         .any(|held| held == finalizer)
+}
+
+/// Those that Kubernetes puts on what is deleted with `--cascade`, and takes off by itself.
+const FINALIZERS_OF_KUBERNETES: [&str; 2] = ["foregroundDeletion", "orphan"];
+
+fn foreign_finalizer(node: &ValkeyNode) -> Option<String> {
+    let mut finalizers = node.finalizers().iter();
+    let foreign = finalizers
+        .find(|one| *one != FINALIZER_NODE && !FINALIZERS_OF_KUBERNETES.contains(&one.as_str()));
+    foreign.cloned()
 }
 
 fn owned_by(object: &impl Resource, owner: &Uid) -> bool {
@@ -534,6 +550,7 @@ fn strays(
             spec,
             deleting: true,
             finalizer: false,
+            foreign_finalizer: None,
             stamp: Some(facts.uid.clone()),
             join: None,
             settings_digest: None,
@@ -570,6 +587,7 @@ fn node_facts(
         spec: node.spec.clone(),
         deleting: node.metadata.deletion_timestamp.is_some(),
         finalizer: has_finalizer(node, FINALIZER_NODE),
+        foreign_finalizer: foreign_finalizer(node),
         stamp: node.annotations().get(ANNOTATION_POD_UID).map(Uid::new),
         join: node
             .labels()

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::digest::sha256_hex;
 use crate::model::name::Uid;
-use crate::model::world::{Host, PodFacts, PodPhase, PodTrouble};
+use crate::model::world::{CONTAINER_EXITED, Host, PodFacts, PodPhase, PodTrouble};
 
 /// Makes a type readable wherever the kind that it is a part of is.
 macro_rules! part_of {
@@ -202,7 +202,7 @@ impl LeanPod {
         if let Some(end) = states.find_map(|status| status.state.terminated.as_ref()) {
             let code = end.exit_code.unwrap_or_default();
             return Some(PodTrouble::Ended(format!(
-                "its container exited with code {code}{}",
+                "{CONTAINER_EXITED}{code}{}",
                 words(end.reason.as_deref(), end.message.as_deref())
             )));
         }

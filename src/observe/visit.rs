@@ -3,25 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::Hash;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::FutureExt as _;
+use futures::stream;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Node, Pod, Secret};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, ListParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::{Client, Resource, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::io::DuplexStream;
 
 use crate::api::cluster::{ValkeyCluster, ZoneSpread};
+use crate::api::config::ValkeyConfig;
 use crate::api::node::ValkeyNode;
-use crate::api::{LABEL_ZONE, POD_SELECTOR, PORT};
+use crate::api::{LABEL_ZONE, OWNED_SELECTOR, POD_SELECTOR, PORT};
 use crate::model::chain;
 use crate::model::name::{ClusterRef, NodeName};
 use crate::model::world::{Menu, World};
@@ -114,23 +115,43 @@ impl Visitor {
         &self,
         namespace: Option<&str>,
     ) -> Result<Result<Vec<Arc<ValkeyCluster>>, Refusal>, Error> {
-        let lister = Lister {
-            client: &self.client,
-            namespace,
-            refusals: Mutex::default(),
-        };
-        let clusters = lister.namespaced("").await?;
-        let refused = lock(&lister.refusals).pop_first();
+        let lister = Lister::of(&self.client, namespace);
+        let clusters = store_of(lister.namespaced("").await?);
+        let refused = lister.into_refusals().pop_first();
         Ok(refused.map_or_else(|| Ok(sorted(&clusters)), Err))
     }
 
-    /// Lists all that a World is made of, in one namespace or in all.
+    /// Lists the menu alone; refusals where any of it may not be listed.
+    pub async fn menu(&self) -> Result<Result<Menu, BTreeSet<Refusal>>, Error> {
+        let lister = Lister::of(&self.client, None);
+        let (configs, images, roles) = tokio::try_join!(
+            lister.everywhere(),
+            lister.everywhere(),
+            lister.everywhere()
+        )?;
+        let menu = kubernetes::menu(&store_of(configs), &store_of(images), &store_of(roles));
+        let refusals = lister.into_refusals();
+        Ok(if refusals.is_empty() {
+            Ok(menu)
+        } else {
+            Err(refusals)
+        })
+    }
+
+    /// Lists the names of the `ValkeyConfig`s alone; a refusal where that may not be.
+    pub async fn config_names(&self) -> Result<Result<Vec<String>, Refusal>, Error> {
+        let lister = Lister::of(&self.client, None);
+        let configs: Vec<ValkeyConfig> = lister.everywhere().await?;
+        let refused = lister.into_refusals().pop_first();
+        let mut names: Vec<String> = configs.iter().map(ResourceExt::name_any).collect();
+        names.sort();
+        Ok(refused.map_or(Ok(names), Err))
+    }
+
+    /// Lists all that a World is made of, in one namespace or in all. Of what everybody has, such as Services,
+    /// the operator's own is listed, and what could be in its way is read by name.
     pub async fn visit(&self, namespace: Option<&str>) -> Result<Visit, Error> {
-        let lister = Lister {
-            client: &self.client,
-            namespace,
-            refusals: Mutex::default(),
-        };
+        let lister = Lister::of(&self.client, namespace);
         // A pod is made before its node is stamped, so pods that are read later hold every stamped
         // one that still is.
         let nodes_then_pods = async {
@@ -141,30 +162,38 @@ impl Visitor {
             tokio::join!(
                 nodes_then_pods,
                 lister.namespaced(""),
-                // Those of others too: one with a name of the cluster's is in its way.
-                lister.namespaced(""),
-                lister.namespaced(""),
+                lister.namespaced(OWNED_SELECTOR),
+                lister.namespaced(OWNED_SELECTOR),
                 lister.everywhere(),
                 lister.everywhere(),
                 lister.everywhere(),
                 lister.everywhere(),
             )
         };
-        // On the heap: nine lists at once are a large future.
+        // On the heap: so many lists at once are a large future.
         let lists = Box::pin(lists).await;
         let (nodes_and_pods, clusters, config_maps, services, hosts, configs, images, roles) =
             lists;
         let (nodes, pods) = nodes_and_pods?;
+        let (clusters, mut config_maps, mut services) = (clusters?, config_maps?, services?);
+        let keys: Vec<ClusterRef> = clusters.iter().map(key_of).collect();
+        let others = async {
+            tokio::try_join!(
+                lister.add_others(&mut config_maps, config_maps_of(&keys, &nodes)),
+                lister.add_others(&mut services, services_of(&keys)),
+            )
+        };
+        Box::pin(others).await?;
         let stores = Stores {
-            clusters: clusters?,
-            nodes,
-            pods,
-            config_maps: config_maps?,
-            services: services?,
-            hosts: hosts?,
-            configs: configs?,
-            images: images?,
-            roles: roles?,
+            clusters: store_of(clusters),
+            nodes: store_of(nodes),
+            pods: store_of(pods),
+            config_maps: store_of(config_maps),
+            services: store_of(services),
+            hosts: store_of(hosts?),
+            configs: store_of(configs?),
+            images: store_of(images?),
+            roles: store_of(roles?),
         };
         self.note_doors(&stores.pods);
         let reader = Reader::new(
@@ -174,10 +203,9 @@ impl Visitor {
             self.clock.clone(),
             ZoneSpread::default(),
         );
-        let refusals = lister.refusals.into_inner();
         Ok(Visit {
             reader,
-            refusals: refusals.unwrap_or_else(PoisonError::into_inner),
+            refusals: lister.into_refusals(),
             forward_refusals: self.refusals.clone(),
         })
     }
@@ -240,12 +268,6 @@ impl Visit {
     #[must_use]
     pub fn clusters(&self) -> Vec<Arc<ValkeyCluster>> {
         sorted(&self.reader.stores.clusters)
-    }
-
-    /// The menu.
-    #[must_use]
-    pub fn menu(&self) -> Menu {
-        kubernetes::menu(&self.reader)
     }
 
     /// The nodes of a cluster, as they were listed.
@@ -316,6 +338,50 @@ fn sorted(clusters: &Store<ValkeyCluster>) -> Vec<Arc<ValkeyCluster>> {
     clusters
 }
 
+fn key_of(cluster: &ValkeyCluster) -> ClusterRef {
+    ClusterRef {
+        namespace: cluster.namespace().unwrap_or_default(),
+        name: cluster.name_any(),
+    }
+}
+
+/// A namespace, and a name in it.
+type Name = (String, String);
+
+fn services_of(clusters: &[ClusterRef]) -> BTreeSet<Name> {
+    let names = clusters.iter();
+    names
+        .map(|key| (key.namespace.clone(), key.name.clone()))
+        .collect()
+}
+
+fn config_maps_of(clusters: &[ClusterRef], nodes: &[ValkeyNode]) -> BTreeSet<Name> {
+    let acl = clusters
+        .iter()
+        .map(|key| (key.namespace.clone(), key.acl_config_map_name()));
+    let configs = nodes.iter().map(|node| {
+        let name = NodeName::new(node.name_any()).config_map_name();
+        (node.namespace().unwrap_or_default(), name)
+    });
+    acl.chain(configs).collect()
+}
+
+fn store_of<K>(objects: Vec<K>) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let (store, mut writer) = reflector::store();
+    writer.apply_watcher_event(&Event::Init);
+    for object in objects {
+        writer.apply_watcher_event(&Event::InitApply(object));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+    store
+}
+
+/// Reads by name that are under way at once: few are left to read so, but in a namespace where all is new.
+const READS_AT_ONCE: usize = 8;
+
 /// Lists kinds, and notes which of them it may not.
 struct Lister<'a> {
     client: &'a Client,
@@ -323,14 +389,78 @@ struct Lister<'a> {
     refusals: Mutex<BTreeSet<Refusal>>,
 }
 
-impl Lister<'_> {
-    async fn namespaced<K>(&self, labels: &str) -> Result<Store<K>, Error>
+impl<'a> Lister<'a> {
+    fn of(client: &'a Client, namespace: Option<&'a str>) -> Self {
+        Self {
+            client,
+            namespace,
+            refusals: Mutex::default(),
+        }
+    }
+
+    fn into_refusals(self) -> BTreeSet<Refusal> {
+        let refusals = self.refusals.into_inner();
+        refusals.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what has one of these names and is not in the list of ours: if it is another's, it is in the way.
+    async fn add_others<K>(&self, ours: &mut Vec<K>, names: BTreeSet<Name>) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
             + fmt::Debug
-            + DeserializeOwned
-            + 'static,
+            + DeserializeOwned,
+    {
+        // Who may not list them was told so; each name besides would say nothing new.
+        if lock(&self.refusals)
+            .iter()
+            .any(|one| one.resource == K::plural(&()))
+        {
+            return Ok(());
+        }
+        let known: BTreeSet<Name> = ours
+            .iter()
+            .map(|object| (object.namespace().unwrap_or_default(), object.name_any()))
+            .collect();
+        let lacking = names.into_iter().filter(|name| !known.contains(name));
+        let others: Vec<Option<K>> = stream::iter(lacking)
+            .map(|(namespace, name)| self.named(namespace, name))
+            .buffered(READS_AT_ONCE)
+            .try_collect()
+            .await?;
+        ours.extend(others.into_iter().flatten());
+        Ok(())
+    }
+
+    async fn named<K>(&self, namespace: String, name: String) -> Result<Option<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + fmt::Debug
+            + DeserializeOwned,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::namespaced(self.client.clone(), &namespace);
+        match api.get_opt(&name).await {
+            Ok(found) => Ok(found.and_then(|guard| guard.0.ok())),
+            Err(error) if is_status(&error, FORBIDDEN) => {
+                lock(&self.refusals).insert(Refusal {
+                    verb: "get",
+                    resource: K::plural(&()).into_owned(),
+                    name: Some(name),
+                    namespace: Some(namespace),
+                });
+                Ok(None)
+            }
+            Err(source) => Err(kubernetes::read_error::<K>(&name, source)),
+        }
+    }
+
+    async fn namespaced<K>(&self, labels: &str) -> Result<Vec<K>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + fmt::Debug
+            + DeserializeOwned,
     {
         let client = self.client.clone();
         let api = match self.namespace {
@@ -340,13 +470,12 @@ impl Lister<'_> {
         self.list(&api, labels, self.namespace).await
     }
 
-    async fn everywhere<K>(&self) -> Result<Store<K>, Error>
+    async fn everywhere<K>(&self) -> Result<Vec<K>, Error>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>
             + Clone
             + fmt::Debug
-            + DeserializeOwned
-            + 'static,
+            + DeserializeOwned,
     {
         self.list(&Api::all(self.client.clone()), "", None).await
     }
@@ -356,20 +485,17 @@ impl Lister<'_> {
         api: &Api<DeserializeGuard<K>>,
         labels: &str,
         namespace: Option<&str>,
-    ) -> Result<Store<K>, Error>
+    ) -> Result<Vec<K>, Error>
     where
-        K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + 'static,
-        K::DynamicType: Eq + Hash + Clone,
+        K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
     {
-        let (store, mut writer) = reflector::store();
-        writer.apply_watcher_event(&Event::Init);
         match api.list(&ListParams::default().labels(labels)).await {
-            Ok(list) => {
-                // What this release cannot read is as good as absent, as it is to the operator.
-                for object in list.items.into_iter().filter_map(|guard| guard.0.ok()) {
-                    writer.apply_watcher_event(&Event::InitApply(object));
-                }
-            }
+            // What this release cannot read is as good as absent, as it is to the operator.
+            Ok(list) => Ok(list
+                .items
+                .into_iter()
+                .filter_map(|guard| guard.0.ok())
+                .collect()),
             Err(error) if is_status(&error, FORBIDDEN) => {
                 lock(&self.refusals).insert(Refusal {
                     verb: "list",
@@ -377,11 +503,10 @@ impl Lister<'_> {
                     name: None,
                     namespace: namespace.map(str::to_owned),
                 });
+                Ok(Vec::new())
             }
-            Err(source) => return Err(kubernetes::read_error::<K>(labels, source)),
+            Err(source) => Err(kubernetes::read_error::<K>(labels, source)),
         }
-        writer.apply_watcher_event(&Event::InitDone);
-        Ok(store)
     }
 }
 

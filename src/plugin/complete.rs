@@ -20,40 +20,52 @@ pub(super) enum Choice {
 /// A line up to the word that is being typed, which is its last.
 pub(super) struct Line<'a> {
     before: &'a [String],
-    begun: &'a str,
+    last: &'a str,
     grammar: Command,
+}
+
+/// What the words of a line are, by the grammar.
+struct Reading<'a> {
+    command: Option<&'a Command>,
+    /// Options with a value, each with it.
+    given: Vec<(&'a Arg, &'a str)>,
+    /// The option whose value is being typed.
+    open: Option<&'a Arg>,
+    /// How many words without an option were given to the command.
+    places_taken: usize,
+    /// What is typed so far of the word or value.
+    begun: &'a str,
 }
 
 impl<'a> Line<'a> {
     pub(super) fn of(words: &'a [String]) -> Self {
-        let (begun, before) = words
+        let (last, before) = words
             .split_last()
-            .map_or(("", words), |(begun, before)| (begun.as_str(), before));
+            .map_or(("", words), |(last, before)| (last.as_str(), before));
         let mut grammar = Words::command();
         grammar.build();
         Self {
             before,
-            begun,
+            last,
             grammar,
         }
     }
 
     /// What an option was given before.
-    pub(super) fn value_of(&self, names: &[&str]) -> Option<&str> {
-        let at = self
-            .before
-            .iter()
-            .rposition(|word| names.contains(&word.as_str()))?;
-        self.before.get(at + 1).map(String::as_str)
+    pub(super) fn value_of(&self, option: &str) -> Option<&str> {
+        let given = self.read().given;
+        let last = given.iter().rfind(|(one, _)| one.get_id() == option);
+        last.map(|(_, value)| *value)
     }
 
     /// What is asked of the API server for it.
     pub(super) fn choice(&self) -> Option<Choice> {
-        let command = self.command()?;
-        if let Some(option) = self.open_option(command) {
+        let reading = self.read();
+        let command = reading.command?;
+        if let Some(option) = reading.open {
             return (option.get_id() == "cluster").then_some(Choice::Clusters);
         }
-        if self.begun.starts_with('-') || self.places_taken(command) > 0 {
+        if reading.begun.starts_with('-') || reading.places_taken > 0 {
             return None;
         }
         match command.get_positionals().next()?.get_id().as_str() {
@@ -65,11 +77,12 @@ impl<'a> Line<'a> {
 
     /// The answer, with the names that were found.
     pub(super) fn answer(&self, found: &[String]) -> String {
-        let offered = self.words().into_iter();
+        let reading = self.read();
+        let offered = self.words(&reading).into_iter();
         let named = found.iter().map(|name| (name.clone(), String::new()));
         let fitting = offered
             .chain(named)
-            .filter(|(word, _)| word.starts_with(self.begun));
+            .filter(|(word, _)| word.starts_with(reading.begun));
         let lines = fitting.map(|(word, help)| match help.as_str() {
             "" => format!("{word}\n"),
             help => format!("{word}\t{help}\n"),
@@ -77,75 +90,99 @@ impl<'a> Line<'a> {
         lines.chain([NO_FILES.to_owned()]).collect()
     }
 
-    /// The command that was named.
-    fn command(&self) -> Option<&Command> {
-        self.before
-            .iter()
-            .find_map(|word| self.grammar.find_subcommand(word))
-    }
-
-    /// The option whose value is being typed.
-    fn open_option<'b>(&self, command: &'b Command) -> Option<&'b Arg> {
-        let last = self.before.last()?;
-        let mut options = command.get_arguments();
-        options.find(|option| option.get_action().takes_values() && is_called(option, last))
-    }
-
-    /// How many words without a name were given to the command.
-    fn places_taken(&self, command: &Command) -> usize {
-        let own = |word: &&String| command.get_name() != word.as_str();
-        let mut words = self.before.iter().filter(own);
-        let mut taken = 0;
-        while let Some(word) = words.next() {
-            let option = command
-                .get_arguments()
-                .find(|option| is_called(option, word));
-            match option {
-                Some(option) if option.get_action().takes_values() => drop(words.next()),
-                Some(_) => {}
-                None => taken += 1,
+    fn read(&self) -> Reading<'_> {
+        let mut reading = Reading {
+            command: None,
+            given: Vec::new(),
+            open: None,
+            places_taken: 0,
+            begun: self.last,
+        };
+        for word in self.before {
+            if let Some(option) = reading.open.take() {
+                reading.given.push((option, word));
+                continue;
+            }
+            match (self.option_of(&reading, word), reading.command) {
+                (Some((option, Some(value))), _) => reading.given.push((option, value)),
+                (Some((option, None)), _) => {
+                    reading.open = option.get_action().takes_values().then_some(option);
+                }
+                (None, _) if word.starts_with('-') => {}
+                (None, None) => reading.command = self.grammar.find_subcommand(word),
+                (None, Some(_)) => reading.places_taken += 1,
             }
         }
-        taken
+        // The shell's script puts the option before what is offered for its value.
+        if reading.open.is_none()
+            && self.last.contains('=')
+            && let Some((option, Some(value))) = self.option_of(&reading, self.last)
+        {
+            (reading.open, reading.begun) = (Some(option), value);
+        }
+        reading
+    }
+
+    /// The option that a word names, and its value if that is in the same word.
+    fn option_of<'b>(
+        &'b self,
+        reading: &Reading<'b>,
+        word: &'b str,
+    ) -> Option<(&'b Arg, Option<&'b str>)> {
+        // Options of all commands are among those of each.
+        let command = reading.command.unwrap_or(&self.grammar);
+        let mut options = command.get_arguments();
+        options.find_map(|option| given(option, word))
     }
 
     /// Words of the grammar that may stand here.
-    fn words(&self) -> Vec<(String, String)> {
-        let Some(command) = self.command() else {
-            let commands = self.grammar.get_subcommands();
-            let shown = commands.filter(|command| !command.is_hide_set());
-            let told = |about: &clap::builder::StyledStr| about.to_string();
-            return shown
-                .map(|one| {
-                    (
-                        one.get_name().to_owned(),
-                        one.get_about().map(told).unwrap_or_default(),
-                    )
-                })
-                .collect();
-        };
-        let place = if self.begun.starts_with('-') {
-            return command.get_arguments().filter_map(flag).collect();
-        } else if let Some(option) = self.open_option(command) {
-            Some(option)
-        } else {
-            command.get_positionals().nth(self.places_taken(command))
+    fn words(&self, reading: &Reading<'_>) -> Vec<(String, String)> {
+        let place = match (reading.open, reading.command) {
+            (Some(option), _) => Some(option),
+            (None, None) => return self.commands(),
+            (None, Some(command)) if reading.begun.starts_with('-') => {
+                return command.get_arguments().filter_map(flag).collect();
+            }
+            (None, Some(command)) => command.get_positionals().nth(reading.places_taken),
         };
         let values = place.map(Arg::get_possible_values).unwrap_or_default();
         let told =
             |value: clap::builder::PossibleValue| (value.get_name().to_owned(), String::new());
         values.into_iter().map(told).collect()
     }
+
+    fn commands(&self) -> Vec<(String, String)> {
+        let commands = self.grammar.get_subcommands();
+        let shown = commands.filter(|command| !command.is_hide_set());
+        let told = |about: &clap::builder::StyledStr| about.to_string();
+        let with_help = shown.map(|one| {
+            (
+                one.get_name().to_owned(),
+                one.get_about().map(told).unwrap_or_default(),
+            )
+        });
+        with_help.collect()
+    }
 }
 
-fn is_called(option: &Arg, word: &str) -> bool {
-    let long = option
+/// The option if the word names it, and its value: nothing where that is the next word, or where it takes none.
+fn given<'a>(option: &'a Arg, word: &'a str) -> Option<(&'a Arg, Option<&'a str>)> {
+    let takes_values = option.get_action().takes_values();
+    let after_long = option
         .get_long()
-        .is_some_and(|long| word.strip_prefix("--") == Some(long));
-    let short = option
-        .get_short()
-        .is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string()));
-    long || short
+        .and_then(|long| word.strip_prefix("--")?.strip_prefix(long));
+    match after_long {
+        Some("") => return Some((option, None)),
+        Some(rest) if takes_values && rest.starts_with('=') => {
+            return Some((option, rest.get(1..)));
+        }
+        Some(_) | None => {}
+    }
+    match word.strip_prefix('-')?.strip_prefix(option.get_short()?)? {
+        "" => Some((option, None)),
+        rest if takes_values => Some((option, Some(rest.strip_prefix('=').unwrap_or(rest)))),
+        _ => None,
+    }
 }
 
 fn flag(option: &Arg) -> Option<(String, String)> {
@@ -187,10 +224,18 @@ mod tests {
             "-n shop plan ",
             "wait --timeout 5m ",
             "can-i app get --cluster ",
+            "can-i app get --cluster=",
+            "-n plan status ",
+            "-nshop plan ",
+            "--namespace=shop plan ",
+            "status -o json ",
+            "status -w ",
         ] {
             assert_eq!(asked(line).0, Some(Choice::Clusters), "{line}");
         }
-        assert_eq!(asked("menu ").0, Some(Choice::Configs));
+        for line in ["menu ", "-n status menu ", "menu --used-by "] {
+            assert_eq!(asked(line).0, Some(Choice::Configs), "{line}");
+        }
         for line in [
             "status cache ",
             "status --",
@@ -207,15 +252,34 @@ mod tests {
     fn options_and_their_values_are_offered() {
         let (_, answer) = asked("wait --t");
         assert!(answer.starts_with("--timeout\tFor how long"), "{answer}");
-        assert_eq!(asked("status -o j").1, "json\n:4\n");
+        for line in ["status -o j", "status --output=j", "-o j", "--output=j"] {
+            assert_eq!(asked(line).1, "json\n:4\n", "{line}");
+        }
+        assert_eq!(asked("can-i app get --cluster=c").1, "cache\n:4\n");
         assert!(asked("completion z").1.starts_with("zsh\n"));
     }
 
     #[test]
-    fn what_was_given_before_counts() {
-        let words = ["-n", "shop", "status", ""].map(str::to_owned);
+    fn what_was_given_before_counts_however_it_is_written() {
+        for given in [
+            "-n shop",
+            "-nshop",
+            "-n=shop",
+            "--namespace shop",
+            "--namespace=shop",
+            "-n plan -n shop",
+        ] {
+            for line in [format!("{given} status "), format!("status {given} ")] {
+                let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let line = Line::of(&words);
+                assert_eq!(line.value_of("namespace"), Some("shop"), "{words:?}");
+                assert_eq!(line.value_of("context"), None);
+                assert_eq!(line.choice(), Some(Choice::Clusters), "{words:?}");
+            }
+        }
+        let words = ["-n", "plan", ""].map(str::to_owned);
         let line = Line::of(&words);
-        assert_eq!(line.value_of(&["-n", "--namespace"]), Some("shop"));
-        assert_eq!(line.value_of(&["--context"]), None);
+        assert_eq!(line.value_of("namespace"), Some("plan"));
+        assert_eq!(line.choice(), None);
     }
 }

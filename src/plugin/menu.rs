@@ -2,6 +2,7 @@
 //! Never a resolver of its own: it asks the operator's about a cluster that picks the config.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -11,9 +12,8 @@ use crate::api::config::ValkeyConfigSpec;
 use crate::model::desired::{MenuError, Resolved, Sourced, User};
 use crate::model::name::{ClusterRef, Uid};
 use crate::model::world::{ClusterFacts, Kept, Menu, World};
-use crate::observe::visit::Visit;
 use crate::plugin::print::{Cell, Table, Tone, said};
-use crate::plugin::{Desk, Error, Exit, Shown, listed};
+use crate::plugin::{Desk, Error, Exit, Shown};
 use crate::resolve;
 
 /// What a config means for a cluster that picks it.
@@ -262,7 +262,7 @@ struct Use {
 }
 
 impl UsedBy {
-    fn of(menu: &Menu, config: &str, visit: &Visit) -> Self {
+    fn of(menu: &Menu, config: &str, clusters: &[Arc<ValkeyCluster>]) -> Self {
         let uses = |cluster: &ValkeyCluster| {
             let mut chain = chain(menu, &cluster.spec.config_ref);
             let place = chain.iter().position(|name| name == config)?;
@@ -273,7 +273,6 @@ impl UsedBy {
                 chain,
             })
         };
-        let clusters = visit.clusters();
         Self {
             config: config.to_owned(),
             clusters: clusters
@@ -317,9 +316,11 @@ impl Shown for UsedBy {
 impl Desk {
     /// Resolves a config, or lists who uses it.
     pub(super) async fn menu(&self, config: String, used_by: bool) -> Result<Exit, Error> {
-        let mut visit = self.visit(None).await?;
-        listed("the menu", &visit, &MENU_KINDS)?;
-        let menu = visit.menu();
+        let menu = self.visitor.menu().await.map_err(Error::Observe)?;
+        let menu = menu.map_err(|refusals| Error::Refused {
+            what: "the menu",
+            refusals: refusals.into_iter().collect(),
+        })?;
         if !used_by {
             let answer = MenuAnswer::of(&menu, &config);
             self.show(&answer.map_err(|source| Error::Menu { config, source })?)?;
@@ -329,14 +330,15 @@ impl Desk {
             let source = MenuError::ConfigNotFound(config.clone());
             return Err(Error::Menu { config, source });
         }
-        let everywhere = visit
-            .refusals()
-            .find(|one| one.resource == "valkeyclusters");
-        let lacking: Vec<String> = everywhere.iter().map(ToString::to_string).collect();
-        if !lacking.is_empty() {
-            visit = self.visit(Some(&self.namespace)).await?;
-        }
-        let mut answer = UsedBy::of(&menu, &config, &visit);
+        let everywhere = self.visitor.clusters(None).await.map_err(Error::Observe)?;
+        let (clusters, lacking) = match everywhere {
+            Ok(clusters) => (clusters, Vec::new()),
+            Err(refusal) => {
+                let here = self.clusters("--used-by", Some(&self.namespace));
+                (here.await?, vec![refusal.to_string()])
+            }
+        };
+        let mut answer = UsedBy::of(&menu, &config, &clusters);
         answer.lacking = lacking;
         self.show(&answer)?;
         Ok(Exit::Done)

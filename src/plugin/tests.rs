@@ -10,7 +10,7 @@ use super::connect::Connect;
 use super::plan::Plan;
 use super::status::Status;
 use super::wait::Waited;
-use super::{Error, Shown, Words, complaint, duration};
+use super::{COMPLETION, Error, Shown, Words, complaint, duration, in_time};
 use crate::api::config::ValkeyConfigSpec;
 use crate::api::image::ValkeyImageSpec;
 use crate::decide::tests::living::world;
@@ -373,4 +373,13 @@ fn words_are_as_documented() {
     assert_eq!(duration("10m").map(|time| time.as_secs()), Ok(600));
     assert_eq!(duration("7").map(|time| time.as_secs()), Ok(7));
     assert!(duration("soon").is_err() && duration("").is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_waits_for_nobody_who_does_not_answer() {
+    let found = in_time(std::future::ready(Some(vec!["cache".to_owned()]))).await;
+    assert_eq!(found, ["cache"]);
+    let begun = tokio::time::Instant::now();
+    assert!(in_time(std::future::pending()).await.is_empty());
+    assert_eq!(begun.elapsed(), COMPLETION);
 }

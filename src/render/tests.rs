@@ -77,6 +77,7 @@ fn node(changes: &Value) -> NodeFacts {
         spec: serde_json::from_value(spec).unwrap(),
         deleting: false,
         finalizer: true,
+        foreign_finalizer: None,
         stamp: None,
         join: None,
         settings_digest: None,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::living::rolled;
-use crate::machines::office;
+use crate::machines;
 use crate::slow;
 use crate::thorough;
 use crate::world::Formed;
@@ -356,11 +356,7 @@ fn a_lost_zone_is_made_up_for_where_the_placement_allows_it() {
     }
     let world = World::up();
     world.namespace("governed");
-    let office = office(&world);
-    let mut machines = ["node-1", "node-2", "node-3"].into_iter();
-    let lost = machines
-        .find(|machine| *machine != office)
-        .expect("another");
+    let lost = machines::without_operator(&world);
     let strict = Wanted {
         namespace: "governed",
         name: "strict",

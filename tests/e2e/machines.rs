@@ -111,6 +111,16 @@ fn a_cluster_outlives_its_wires_and_its_machines() {
     living.judged(world.log().expect("the log"));
 }
 
+/// Every machine of the testbed.
+pub(crate) const MACHINES: [&str; 3] = ["node-1", "node-2", "node-3"];
+
+/// A machine that can be lost without the operator.
+pub(crate) fn without_operator(world: &World) -> &'static str {
+    let office = office(world);
+    let mut others = MACHINES.into_iter().filter(|machine| *machine != office);
+    others.next().expect("the operator is on one of three")
+}
+
 /// The machine of the operator.
 pub(crate) fn office(world: &World) -> String {
     let pods = world.stage.list("Pod", "valkey-operator").expect("listed");

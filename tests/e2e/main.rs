@@ -34,6 +34,8 @@ mod kinds;
 mod ledger;
 mod living;
 mod machines;
+#[path = "../it/messages.rs"]
+mod messages;
 mod permissions;
 mod plugin;
 mod process;

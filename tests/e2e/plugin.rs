@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::stage::say;
+use crate::testbed::Testbed;
 use crate::testbed::command::finish;
 use crate::world::Wanted;
 use crate::world::World;
@@ -15,7 +16,7 @@ use crate::world::World;
 /// How the plugin ended, and what it said.
 #[derive(Debug)]
 pub(crate) struct Said {
-    code: Option<i32>,
+    pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
@@ -27,10 +28,14 @@ impl Said {
     }
 }
 
-/// Runs the plugin from outside of the testbed, as a laptop would.
 pub(crate) fn ask(world: &World, words: &[&str]) -> Said {
+    run(&world.stage.testbed, words)
+}
+
+/// Runs the plugin from outside of the testbed, as a laptop would.
+pub(crate) fn run(testbed: &Testbed, words: &[&str]) -> Said {
     let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-valkey"));
-    plugin.env("KUBECONFIG", world.stage.testbed.kubeconfig());
+    plugin.env("KUBECONFIG", testbed.kubeconfig());
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
         plugin.env_remove(name);
     }

@@ -13,6 +13,9 @@ use crate::certificates::LASTING;
 use crate::certificates::Leaf;
 use crate::follow::ACTIVATION;
 use crate::follow::Followed;
+use crate::messages::Moment;
+use crate::messages::PROMISED;
+use crate::plugin;
 use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::Shape;
@@ -34,20 +37,6 @@ const PLACE: &str = tls::WANTED.namespace;
 
 /// The password that its user has.
 const USERS: &str = "a password of a user";
-
-/// Of the contract's section 9, what a bootstrap and its waits say.
-const PROMISED: &[&str] = &[
-    "creating Pod for node",
-    "creating headless Service",
-    "cluster meet issued",
-    ACTIVATION,
-    "bootstrap blocked: pod cannot be scheduled",
-    "active tick",
-    "ACL reconcile tick",
-    "TLS reconcile tick",
-    "ACL LOAD failed, will retry next tick",
-    "reconcile error, requeuing",
-];
 
 #[test]
 fn an_invalid_setting_ends_the_process_with_a_logged_error() {
@@ -127,7 +116,10 @@ fn every_promised_message_is_said_as_a_json_line() {
         .start_again(Part::ApiServer)
         .expect("started again");
     hear(&mut operator, &mut lines, "a node after that", created);
-    for promised in PROMISED {
+    let of_a_bootstrap = PROMISED
+        .iter()
+        .filter(|(_, moment)| *moment == Moment::Bootstrap);
+    for (promised, _) in of_a_bootstrap {
         assert!(
             lines
                 .iter()
@@ -219,6 +211,20 @@ fn no_password_and_no_hash_is_told() {
         };
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         check_silent(&what, &object.to_string(), &forbidden);
+    }
+    for question in [
+        &["status", "c"][..],
+        &["plan", "c"],
+        &["connect", "c"],
+        &["report", "c"],
+        &["menu", "standard"],
+        &["who-can", "get", "a-key", "--cluster", "c"],
+    ] {
+        for form in [&["-n", PLACE][..], &["-n", PLACE, "-o", "json"]] {
+            let said = plugin::run(&stage.testbed, &[question, form].concat());
+            assert_eq!(said.code, Some(0), "{said:?}");
+            check_silent(&format!("{question:?}"), &said.out, &secrets.all());
+        }
     }
     for pod in stage.list("Pod", PLACE).expect("listed") {
         let name = pod["metadata"]["name"].as_str().expect("a name");

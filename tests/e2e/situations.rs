@@ -15,6 +15,8 @@ use serde_json::json;
 use crate::certificates::Authority;
 use crate::certificates::LASTING;
 use crate::certificates::Leaf;
+use crate::machines;
+use crate::machines::MACHINES;
 use crate::slow;
 use crate::stage::LIMIT;
 use crate::stage::say;
@@ -27,8 +29,6 @@ use crate::world::menu;
 
 /// Between two looks at what is said.
 const POLL: Duration = Duration::from_millis(500);
-
-const MACHINES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
 /// The label of the machine that stops, and of those that do not.
 const STOPS: [&str; 2] = ["yes", "no"];
@@ -506,7 +506,7 @@ fn an_owner_is_told_what_goes_on_and_what_to_do() {
     let (brief, lasting): (Vec<_>, Vec<_>) =
         SITUATIONS.iter().filter(named).partition(|one| one.brief);
     let of_start = lasting.iter().chain(brief.iter().filter(|one| one.formed));
-    let machine = machine_without_operator(&world);
+    let machine = machines::without_operator(&world);
     let [yes, no] = STOPS;
     for other in MACHINES {
         let stops = if other == machine { yes } else { no };
@@ -534,12 +534,4 @@ fn an_owner_is_told_what_goes_on_and_what_to_do() {
         situation.is_told(&world);
     }
     world.stage.testbed.node_resume(machine).expect("resumed");
-}
-
-/// One that can stop.
-fn machine_without_operator(world: &World) -> &'static str {
-    let operators = world.stage.list("Pod", "valkey-operator").expect("listed");
-    let office = &operators[0]["spec"]["nodeName"];
-    let mut others = MACHINES.into_iter().filter(|machine| office != machine);
-    others.next().expect("there are three")
 }

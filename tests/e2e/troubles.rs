@@ -15,6 +15,7 @@ use crate::checker::evidence::Hits;
 use crate::living::Living;
 use crate::living::config;
 use crate::living::manifest;
+use crate::machines;
 use crate::slow;
 use crate::stage::say;
 use crate::testbed::control::Part;
@@ -451,9 +452,7 @@ fn hang(living: &Living<'_>, member: &Member, time: Duration) {
 
 /// The machine of a replica that is not the operator's.
 fn machine(living: &Living<'_>) -> String {
-    let operators = living.world.stage.list("Pod", "valkey-operator");
-    let operators = operators.expect("listed");
-    let office = &operators[0]["spec"]["nodeName"];
+    let office = machines::office(living.world);
     let mut pods = living.formed.pods.iter();
     let pod = pods.find(|pod| pod["spec"]["nodeName"] != *office);
     let machine = pod.and_then(|pod| pod["spec"]["nodeName"].as_str());

@@ -12,6 +12,7 @@ mod artifacts;
 #[path = "../certificates/lib.rs"]
 mod certificates;
 mod events;
+mod messages;
 mod monitoring;
 mod mutants;
 mod pages;
@@ -19,4 +20,5 @@ mod release;
 mod sentences;
 mod tidy;
 mod tls;
+mod visit;
 mod wire;

@@ -6,28 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::artifacts::read;
+use crate::messages::PROMISED;
 use crate::monitoring::rows;
 
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
-
-/// What people search the log for.
-const MESSAGES: [&str; 15] = [
-    "creating Pod for node",
-    "creating headless Service",
-    "cluster meet issued",
-    "cluster formed, transitioning to Active",
-    "bootstrap blocked: pod cannot be scheduled",
-    "primary unhealthy but replicas exist, waiting for auto-failover",
-    "no quorum — issued TAKEOVER on replica",
-    "failover to up-to-date replica for rolling upgrade",
-    "completed join",
-    "active tick",
-    "ACL reconcile tick",
-    "TLS reconcile tick",
-    "ACL LOAD failed, will retry next tick",
-    "TLS Secret validation failed, setting cluster Invalid",
-    "reconcile error, requeuing",
-];
 
 fn names_in(folder: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -59,7 +41,7 @@ fn each_warning_and_each_message_can_be_found_by_who_has_a_trouble() {
             "no heading for {name}"
         );
     }
-    for message in MESSAGES {
+    for (message, _) in PROMISED {
         assert!(page.contains(&format!("`{message}`")), "{message}");
     }
 }

@@ -198,6 +198,7 @@ fn node() -> NodeFacts {
         },
         deleting: false,
         finalizer: true,
+        foreign_finalizer: None,
         stamp: Some(Uid::new("uid-pod")),
         join: Some(JoinType::Shard),
         settings_digest: None,

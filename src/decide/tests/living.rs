@@ -263,6 +263,7 @@ fn facts(node: &Words) -> NodeFacts {
         },
         deleting: node.has("deleting") || matches!(node.place, Place::Stray(_)),
         finalizer: true,
+        foreign_finalizer: None,
         stamp: Some(uid),
         join: node.value("joining").and_then(JoinType::of),
         settings_digest: Some(resolved.settings_digest()),

@@ -4,6 +4,7 @@
 use crate::model::desired::MenuError;
 use crate::model::name::NodeName;
 use crate::model::why::Why;
+use crate::model::world::CONTAINER_EXITED;
 
 impl Why {
     /// Its public name, in `CamelCase`: the reason of an Event and the label of a metric.
@@ -31,6 +32,10 @@ impl Why {
                 | Self::MigrationFailed { .. }
                 | Self::DrainTooLarge { .. }
                 | Self::AclRefused(_)
+                | Self::NodesLeaving {
+                    holder: Some(_),
+                    ..
+                }
                 | Self::Inconsistent(_)
         )
     }
@@ -77,7 +82,7 @@ impl Why {
             Self::ForeignMember(_) => "reset it where it runs if it should not be there",
             Self::ShardLost { .. } | Self::ClusterLost => "load the data again from where it came",
             Self::PrimaryUnproven(_) => {
-                "a process that hangs is given up after a minute; if its machine is lost for good, delete the Node object"
+                "a process that hangs is given up after a minute if a replica has its data; else delete the pod, which loses them; if its machine is lost for good, delete the Node object"
             }
             Self::MigrationFailed { .. } => {
                 "see Valkey's reason; a renamed or missing command makes every migration fail"
@@ -85,17 +90,21 @@ impl Why {
             Self::DrainTooLarge { .. } => "give the nodes more memory, or keep more shards",
             Self::AclRefused(_) => "correct the ValkeyRole that it names",
             Self::Inconsistent(_) => "report it with the operator's log",
-            Self::NodesLeaving { held: true, .. } => {
-                "whoever put it there has to remove it: see metadata.finalizers of the ValkeyNode"
-            }
-            Self::NodeDied { .. } | Self::JoinEnded { .. } => {
+            Self::NodesLeaving {
+                holder: Some(_), ..
+            } => "whoever put it there has to remove it: see metadata.finalizers of the ValkeyNode",
+            Self::NodeDied { detail, .. } | Self::JoinEnded { detail, .. }
+                if has_last_words(detail) =>
+            {
                 "it is made anew; if that ends too, correct what its last words name"
             }
             Self::PodStarting(_) => {
                 "if it lasts, see the events of its Pod and of its ValkeyNode, and whether its machine reports"
             }
             Self::Deleting
-            | Self::NodesLeaving { held: false, .. }
+            | Self::NodesLeaving { holder: None, .. }
+            | Self::NodeDied { .. }
+            | Self::JoinEnded { .. }
             | Self::NothingLeft
             | Self::NotYetOurs
             | Self::NameTaken { .. }
@@ -239,6 +248,12 @@ impl Why {
     }
 }
 
+/// Whether an end is told in the words of the process: they follow the code and the reason.
+fn has_last_words(detail: &str) -> bool {
+    let end = detail.strip_prefix(CONTAINER_EXITED);
+    end.is_some_and(|end| end.contains(": "))
+}
+
 fn menu_remedy(error: &MenuError) -> &'static str {
     match error {
         MenuError::ConfigNotFound(_) => "create it, or name another in configRef or baseRef",
@@ -271,5 +286,34 @@ mod tests {
         assert!(Why::Paused.needs_a_hand());
         assert!(Why::ClusterLost.is_trouble());
         assert!(!Why::Formed.is_trouble());
+    }
+
+    #[test]
+    fn a_deletion_that_somebody_holds_needs_a_hand() {
+        let leaving = |holder: Option<&str>| Why::NodesLeaving {
+            node: NodeName::new("a"),
+            count: 1,
+            holder: holder.map(str::to_owned),
+        };
+        let held = leaving(Some("example.com/backup"));
+        assert!(held.needs_a_hand() && held.is_trouble());
+        assert!(!leaving(None).needs_a_hand() && !leaving(None).is_trouble());
+    }
+
+    #[test]
+    fn last_words_are_spoken_of_where_there_are_such() {
+        let died = |detail: &str| Why::NodeDied {
+            node: NodeName::new("a"),
+            detail: detail.to_owned(),
+        };
+        let spoken = died("its container exited with code 1 (Error): Bad directive");
+        assert!(spoken.remedy().is_some());
+        for detail in [
+            "its container exited with code 137 (OOMKilled)",
+            "its pod ended (Evicted): The node was low on resource: memory.",
+            "its machine is gone",
+        ] {
+            assert_eq!(died(detail).remedy(), None, "{detail}");
+        }
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn form(dice: &mut Dice) -> Result<(), String> {
         spec: made.spec.clone(),
         deleting: false,
         finalizer: true,
+        foreign_finalizer: None,
         stamp: None,
         join,
         settings_digest: None,
