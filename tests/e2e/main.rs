@@ -14,6 +14,7 @@ mod testbed;
 
 mod alerts;
 mod api;
+mod audit;
 mod bootstrap;
 mod census;
 #[path = "../certificates/lib.rs"]

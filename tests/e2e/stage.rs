@@ -22,6 +22,7 @@ use kube::api::ListParams;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::audit;
 use crate::census::Census;
 use crate::testbed::Options;
 use crate::testbed::Testbed;
@@ -228,10 +229,9 @@ impl Stage {
     }
 
     pub(crate) fn census(&self, namespace: &str) -> Census {
-        Census::of(
-            &self.audit(&format!("\"namespace\":\"{namespace}\"")),
-            namespace,
-        )
+        let mut events = self.audit(&format!("\"namespace\":\"{namespace}\""));
+        audit::complete(&mut events);
+        Census::of(&events, namespace)
     }
 
     pub(crate) fn wait_for_state(&self, namespace: &str, state: &str) {

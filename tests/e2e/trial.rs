@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::audit;
 use crate::checker::Checker;
 use crate::checker::Rules;
 use crate::checker::Violation;
@@ -108,7 +109,16 @@ pub(crate) struct Judgement {
 }
 
 /// Judges all that was seen of one namespace.
-pub(crate) fn judge(evidence: Vec<Evidence>) -> Judgement {
+pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
+    audit::complete(evidence.iter_mut().filter_map(|one| match &mut one.seen {
+        Seen::Asked(event) => Some(event),
+        Seen::Said(_)
+        | Seen::Look(_)
+        | Seen::Done(_)
+        | Seen::Cut(_)
+        | Seen::OperatorBegins
+        | Seen::Ledger(_) => None,
+    }));
     let evidence = in_order(evidence);
     let begun = evidence.first().map_or(0, |one| one.at);
     let looks = evidence.iter().filter_map(|one| match &one.seen {
