@@ -320,10 +320,11 @@ impl Trial {
     }
 
     fn truth_since(&self, age: i64) -> Snapshot {
-        let next = self.next();
-        let claims = claims(next);
-        let before = self.last(age).iter();
-        let pieced = before.map(|before| between(before, find(next, &before.pod), &claims));
+        let (before, next) = (self.last(age), self.next());
+        let claims = claims(before, next);
+        let pieced = before
+            .iter()
+            .map(|before| between(before, find(next, &before.pod), &claims));
         Snapshot {
             pieced: true,
             ..self.snapshot(pieced)
@@ -354,10 +355,12 @@ fn find<'a>(look: &'a [Arc<Process>], pod: &str) -> Option<&'a Process> {
     found.map(AsRef::as_ref)
 }
 
-/// What each running primary says that it owns, by id.
-fn claims(look: &[Arc<Process>]) -> BTreeMap<&str, &Slots> {
-    let running = look.iter().filter(|one| one.life == Life::Alive);
+/// What each running primary says that it owns next, by id. Whoever came in between may have got it later.
+fn claims<'a>(before: &[Arc<Process>], next: &'a [Arc<Process>]) -> BTreeMap<&'a str, &'a Slots> {
+    let stays = |one: &&Arc<Process>| find(before, &one.pod).is_some();
+    let running = next.iter().filter(|one| one.life == Life::Alive);
     running
+        .filter(stays)
         .filter_map(|one| {
             let own = one.table.iter().find(|row| row.id == one.id)?;
             Some((one.id.as_str(), &own.slots))

@@ -289,7 +289,7 @@ fn a_primary_that_is_forgotten_before_its_replica_took_over_is_noticed() {
 
 #[test]
 fn a_takeover_that_a_vote_could_have_made_is_noticed() {
-    let taken = |voters: &[&str]| {
+    let taken = |voters: &[&str], newcomer: Option<&str>| {
         let rows = |owners: [&str; 3]| -> Vec<Row> {
             let ranges = [(0, 5460), (5461, 10922), (10923, 16383)];
             let rows = owners.into_iter().zip(ranges);
@@ -324,11 +324,20 @@ fn a_takeover_that_a_vote_could_have_made_is_noticed() {
             run.look(&look(["a", "d", "e"], replica.clone()));
         }
         run.said("no quorum — issued TAKEOVER on replica", "b");
-        run.look(&look(["b", "d", "e"], Role::Primary));
+        let mut last = look(["b", "d", "e"], Role::Primary);
+        last.extend(newcomer.map(|node| Process {
+            table: rows(["b", "d", node]),
+            ..process(node, Role::Primary)
+        }));
+        run.look(&last);
         run.broken().contains(&"S8")
     };
-    assert!(taken(&["d", "e"]));
-    assert!(!taken(&["d"]));
+    assert!(taken(&["d", "e"], None));
+    assert!(!taken(&["d"], None));
+    assert!(
+        !taken(&["d"], Some("f")),
+        "it owns the slots of e only since then"
+    );
 }
 
 #[test]
