@@ -398,7 +398,7 @@ impl Desk {
 
     /// The cluster that was meant, and a visit of its namespace.
     async fn find(&self, name: Option<String>) -> Result<(ClusterRef, Visit), Error> {
-        let visit = self.visitor.visit(Some(&self.namespace)).await;
+        let visit = self.visitor.visit(&self.namespace).await;
         let visit = visit.map_err(Error::Observe)?;
         let clusters = visit.clusters();
         let key = |name: String| ClusterRef {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::model::name::{NodeName, ShardIndex};
 use crate::model::slots::SLOT_COUNT;
-use crate::model::topology::{Load, MigrationState, NodeView};
+use crate::model::topology::{Load, Migration, MigrationState, NodeView};
 use crate::model::why::Why;
 
 /// Keys that one batch moves: at its end the source deletes them in its main thread, about a tenth
@@ -48,52 +48,28 @@ pub(super) fn batch(load: Load, slots: u32, failures: u32) -> u32 {
     u32::try_from(halved).unwrap_or(u32::MAX).max(1)
 }
 
-/// How the newest migrations of a source went.
-struct Setback {
-    /// Failures since the last success.
-    failures: u32,
-    /// The newest one's reason.
-    message: String,
-    /// The pause after it is not over.
-    pausing: bool,
-}
-
-/// Nothing where the newest migration succeeded, or there was none.
-fn setback(view: &NodeView) -> Option<Setback> {
-    let failed = |job: &&crate::model::topology::Migration| job.state == MigrationState::Failed;
+/// How often in a row migrations of a source failed; while the pause after the last one is not over, that.
+pub(super) fn failures(source: &NodeName, view: &NodeView) -> Result<u32, Why> {
+    let failed = |job: &&Migration| job.state == MigrationState::Failed;
     let ended = view
         .migrations
         .iter()
         .filter(|job| job.outgoing && job.state != MigrationState::Running);
-    let failures = ended.clone().take_while(failed).count();
-    let newest = ended.clone().next().filter(failed)?;
-    let failures = u32::try_from(failures).unwrap_or(u32::MAX);
+    let Some(newest) = ended.clone().next().filter(failed) else {
+        return Ok(0);
+    };
+    let failures = u32::try_from(ended.take_while(failed).count()).unwrap_or(u32::MAX);
     let pause = 1_i64
         .checked_shl(failures.min(16))
         .unwrap_or(PAUSE_SECONDS_MAX);
-    let over = newest.updated + pause.min(PAUSE_SECONDS_MAX);
-    Some(Setback {
+    if view.clock >= newest.updated + pause.min(PAUSE_SECONDS_MAX) {
+        return Ok(failures);
+    }
+    Err(Why::MigrationFailed {
+        source: source.clone(),
         failures,
         message: newest.message.clone(),
-        pausing: view.clock < over,
     })
-}
-
-/// How often in a row migrations of a source failed, once the pause after the last one is over.
-pub(super) fn failures(source: &NodeName, view: &NodeView) -> Result<u32, Why> {
-    match setback(view) {
-        None => Ok(0),
-        Some(Setback {
-            failures,
-            message,
-            pausing: true,
-        }) => Err(Why::MigrationFailed {
-            source: source.clone(),
-            failures,
-            message,
-        }),
-        Some(Setback { failures, .. }) => Ok(failures),
-    }
 }
 
 #[cfg(test)]

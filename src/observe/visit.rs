@@ -148,10 +148,10 @@ impl Visitor {
         Ok(refused.map_or(Ok(names), Err))
     }
 
-    /// Lists all that a World is made of, in one namespace or in all. Of what everybody has, such as Services,
+    /// Lists all that a World is made of, in one namespace. Of what everybody has, such as Services,
     /// the operator's own is listed, and what could be in its way is read by name.
-    pub async fn visit(&self, namespace: Option<&str>) -> Result<Visit, Error> {
-        let lister = Lister::of(&self.client, namespace);
+    pub async fn visit(&self, namespace: &str) -> Result<Visit, Error> {
+        let lister = Lister::of(&self.client, Some(namespace));
         // A pod is made before its node is stamped, so pods that are read later hold every stamped
         // one that still is.
         let nodes_then_pods = async {

@@ -93,13 +93,7 @@ fn every_command_of_the_docs_runs() {
 fn fill_old(world: &World) {
     world.stage.apply(OLD);
     let old = ["-n", SAMPLE.namespace, "deployment/old"];
-    let kubectl = |words: &[&str]| {
-        world
-            .stage
-            .testbed
-            .kubectl(words)
-            .expect("kubectl succeeds")
-    };
+    let kubectl = |words: &[&str]| world.stage.kubectl(words);
     kubectl(&[&["rollout", "status", "--timeout=2m"], &old[..]].concat());
     let fill = format!("for i = 1, {KEYS} do redis.call('SET', 'key-' .. i, i) end");
     kubectl(

@@ -401,11 +401,7 @@ fn a_roll_waits_for_room_in_a_zone_and_goes_on() {
     world.apply_all(&[config("own", &json!({"hz": "10"})), placed]);
     let before = world.wait_until_formed(&wanted);
     copies_are_apart(&before, &world);
-    let kubectl = |word: &str| {
-        let done = world.stage.testbed.kubectl([word, "node-2"]);
-        done.unwrap_or_else(|error| panic!("{word}: {error}"));
-    };
-    kubectl("cordon");
+    world.stage.kubectl(["cordon", "node-2"]);
     world.apply_all(&[config("own", &json!({"hz": "11"}))]);
     let waits = world.until("a newcomer finds no room", "governed", || {
         let pods = world.pods("governed", "c")?;
@@ -430,7 +426,7 @@ fn a_roll_waits_for_room_in_a_zone_and_goes_on() {
         running.count() >= wanted.nodes(),
         "a copy has gone too early"
     );
-    kubectl("uncordon");
+    world.stage.kubectl(["uncordon", "node-2"]);
     world.until("the roll is done", "governed", || {
         rolled(&world, "governed", "11")
     });

@@ -197,13 +197,7 @@ fn reports_no_secret(world: &World, wanted: &Wanted<'_>, hash: &str) {
 
 /// Gives an account a role for the whole cluster, and the kubeconfig a context of its name.
 fn become_known(world: &World, who: &str, role: &str) {
-    let kubectl = |words: &[&str]| {
-        world
-            .stage
-            .testbed
-            .kubectl(words)
-            .expect("kubectl succeeds")
-    };
+    let kubectl = |words: &[&str]| world.stage.kubectl(words);
     kubectl(&["create", "serviceaccount", who, "-n", "default"]);
     let (role, account) = (
         format!("--clusterrole={role}"),
@@ -267,13 +261,7 @@ pub(crate) fn is_completed_by_kubectl(world: &World, wanted: &Wanted<'_>) {
 
 /// Who only looks is shown what Kubernetes tells, and told what is missing.
 pub(crate) fn says_what_is_missing(world: &World, wanted: &Wanted<'_>) {
-    let kubectl = |words: &[&str]| {
-        world
-            .stage
-            .testbed
-            .kubectl(words)
-            .expect("kubectl succeeds")
-    };
+    let kubectl = |words: &[&str]| world.stage.kubectl(words);
     let roles = concat!(env!("CARGO_MANIFEST_DIR"), "/config/rbac/roles.yaml");
     kubectl(&["apply", "--filename", roles]);
     become_known(world, "viewer", "valkey-viewer");

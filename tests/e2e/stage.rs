@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -166,7 +167,11 @@ impl Stage {
         self.apply(&list.to_string());
     }
 
-    pub(crate) fn kubectl<const N: usize>(&self, words: [&str; N]) -> String {
+    pub(crate) fn kubectl<I, S>(&self, words: I) -> String
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
         self.testbed.kubectl(words).expect("kubectl succeeds")
     }
 

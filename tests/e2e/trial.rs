@@ -110,25 +110,19 @@ pub(crate) struct Judgement {
 
 /// Judges all that was seen of one namespace.
 pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
-    audit::complete(evidence.iter_mut().filter_map(|one| match &mut one.seen {
-        Seen::Asked(event) => Some(event),
-        Seen::Said(_)
-        | Seen::Look(_)
-        | Seen::Done(_)
-        | Seen::Cut(_)
-        | Seen::OperatorBegins
-        | Seen::Ledger(_) => None,
+    audit::complete(evidence.iter_mut().filter_map(|one| {
+        let Seen::Asked(event) = &mut one.seen else {
+            return None;
+        };
+        Some(event)
     }));
     let evidence = in_order(evidence);
     let begun = evidence.first().map_or(0, |one| one.at);
-    let looks = evidence.iter().filter_map(|one| match &one.seen {
-        Seen::Look(processes) => Some((one.at, processes.clone())),
-        Seen::Asked(_)
-        | Seen::Said(_)
-        | Seen::Done(_)
-        | Seen::Cut(_)
-        | Seen::OperatorBegins
-        | Seen::Ledger(_) => None,
+    let looks = evidence.iter().filter_map(|one| {
+        let Seen::Look(processes) = &one.seen else {
+            return None;
+        };
+        Some((one.at, processes.clone()))
     });
     let rules = Rules {
         waived: BTreeSet::from(UNTOLD),

@@ -239,7 +239,7 @@ fn a_pod_without_a_place_or_an_image_holds_the_cluster_until_it_runs() {
         replicas,
     };
     let testbed = &world.stage.testbed;
-    let kubectl = |words: &[&str]| testbed.kubectl(words).expect("kubectl succeeds");
+    let kubectl = |words: &[&str]| world.stage.kubectl(words);
     // Zone b is there and full, zone d is not there.
     kubectl(&["cordon", "node-2"]);
     let zones = |zones: &[&str]| json!({"placement": {"zones": zones, "zoneSpread": "required"}});

@@ -98,7 +98,7 @@ async fn world(visit: &Visit) -> World {
 #[tokio::test]
 async fn a_visit_lists_what_is_ours_and_reads_by_name_what_could_be_in_the_way() {
     let (visitor, asked) = visitor("nothing");
-    let visit = visitor.visit(Some("ns")).await.expect("visited");
+    let visit = visitor.visit("ns").await.expect("visited");
     check(
         &asked,
         &expect![[r#"
@@ -130,14 +130,14 @@ async fn a_visit_lists_what_is_ours_and_reads_by_name_what_could_be_in_the_way()
 #[tokio::test]
 async fn what_could_be_in_the_way_and_may_not_be_read_is_told_once() {
     let (by_name, _) = visitor("services/c");
-    let visit = by_name.visit(Some("ns")).await.expect("visited");
+    let visit = by_name.visit("ns").await.expect("visited");
     let refused: Vec<String> = visit.refusals().map(ToString::to_string).collect();
     assert_eq!(
         refused,
         ["you may not get services \"c\" in namespace \"ns\""]
     );
     let (listed, asked) = visitor("services");
-    let visit = listed.visit(Some("ns")).await.expect("visited");
+    let visit = listed.visit("ns").await.expect("visited");
     let refused: Vec<String> = visit.refusals().map(ToString::to_string).collect();
     assert_eq!(refused, ["you may not list services in namespace \"ns\""]);
     let asked = asked.lock().expect("no panic while it is held");

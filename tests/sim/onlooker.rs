@@ -76,7 +76,7 @@ impl Onlooker {
     /// What the plugin says now.
     async fn plan(&self) -> Result<Option<Look>, String> {
         let begun = self.log.now();
-        let visit = self.visitor.visit(Some(NAMESPACE)).await;
+        let visit = self.visitor.visit(NAMESPACE).await;
         let visit = visit.map_err(|error| format!("no visit: {error:?}"))?;
         let sight = visit.sight(&self.cluster).await;
         let sight = sight.map_err(|error| format!("no sight: {error:?}"))?;
