@@ -55,3 +55,6 @@ mod truth;
 mod valkey;
 mod wish;
 mod world;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -100,14 +100,12 @@ pub(super) fn is_container(name: &str) -> bool {
     subcommands(name).next().is_some()
 }
 
-/// The subcommands of a container.
+/// The subcommands of a container: the table has them in a row.
 pub(super) fn subcommands(name: &str) -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().filter(move |command| {
-        command
-            .name
-            .strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with('|'))
-    })
+    let prefix = format!("{name}|");
+    let first = COMMANDS.partition_point(|command| command.name < prefix.as_str());
+    let rest = COMMANDS[first..].iter();
+    rest.take_while(move |command| command.name.starts_with(&prefix))
 }
 
 /// By name.
