@@ -1,6 +1,7 @@
 //! When to look again: outcome in, pause out.
 //! Never a fixed delay for all: an action is followed at once, a wait polls, an error backs off.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::core::Status;
@@ -34,6 +35,9 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// After a bug, and between nodes that die one after the other.
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
+/// As often the same two nodes are introduced at once. Who was told to forget a node takes none of its greetings
+/// for a minute (`CLUSTER_BLACKLIST_TTL` in `cluster_legacy.c`).
+const MEETS_MAX: u32 = 3;
 /// How long a watch may take to show a node of ours before it is looked for at its source.
 const UNSEEN_MAX: Duration = Duration::from_secs(1);
 /// A member that just died looks alive until its peers miss it.
@@ -64,6 +68,8 @@ struct Made {
 #[derive(Debug, Default)]
 pub(super) struct Rhythm {
     last_action: Option<Action>,
+    /// How often whom was introduced to whom since there was nothing to do.
+    meets: BTreeMap<(NodeName, NodeName), u32>,
     made: Option<Made>,
     last_why: Option<Why>,
     waiting_since: Option<Instant>,
@@ -144,6 +150,13 @@ impl Rhythm {
                 Duration::ZERO
             };
         }
+        if let Action::Meet { seed, newcomer } = action {
+            let pair = (seed.clone(), newcomer.clone());
+            *self.meets.entry(pair).or_default() += 1;
+            if self.is_unheard() {
+                return self.hold_back(POLL_MAX, now);
+            }
+        }
         if matches!(action, Action::Failover(_)) {
             // Only started by it, and started over by a second one.
             self.hold_back(FAILOVER, now)
@@ -155,6 +168,11 @@ impl Rhythm {
         } else {
             Duration::ZERO
         }
+    }
+
+    /// Whether somebody was introduced again and again, and to no effect.
+    fn is_unheard(&self) -> bool {
+        self.meets.values().any(|times| *times > MEETS_MAX)
     }
 
     /// A node took one of its few steps.
@@ -204,8 +222,8 @@ impl Rhythm {
         self.last_why = Some(why.clone());
         self.last_action = None;
         let longest = longest_wait(why);
-        // What a watch ends is polled for lost events only.
-        let shortest = if longest > POLL_MAX {
+        // What a watch ends is polled for lost events only, and what did not change anything is not hurried.
+        let shortest = if longest > POLL_MAX || self.is_unheard() {
             POLL_MAX
         } else {
             POLL_MIN
@@ -443,6 +461,30 @@ mod tests {
         assert_eq!(rhythm.pause_left(now).as_secs(), 4);
         rhythm.idled();
         assert!(rhythm.pause_left(now).is_zero());
+    }
+
+    /// A user's FORGET cost 60 MEETs a second, until its ban ended after a minute.
+    #[test]
+    fn who_is_not_heard_is_introduced_once_a_second() {
+        let (mut rhythm, start) = (Rhythm::default(), Instant::now());
+        let [seed, newcomer] = ["a", "b"].map(NodeName::new);
+        let why = Why::NotMet {
+            seed: seed.clone(),
+            newcomer: newcomer.clone(),
+        };
+        let meet = Action::Meet { seed, newcomer };
+        let greeting = Why::Handshaking(NodeName::new("b"));
+        let mut pauses = |now| {
+            let met = rhythm.acted(&meet, &why, None, now);
+            (met, rhythm.waited(&greeting, now))
+        };
+        for _ in 0..MEETS_MAX {
+            assert_eq!(pauses(start), (Duration::ZERO, POLL_MIN));
+        }
+        assert_eq!(pauses(start), (POLL_MAX, POLL_MAX));
+        assert_eq!(rhythm.pause_left(start), POLL_MAX);
+        rhythm.idled();
+        assert_eq!(rhythm.acted(&meet, &why, None, start), Duration::ZERO);
     }
 
     #[test]

@@ -42,13 +42,18 @@ struct Turn {
     promotions: usize,
     /// One of them was told so before the operator could know of the edit.
     early: bool,
+    /// Those of them that were not seen promoted yet.
+    awaited: BTreeSet<String>,
+    /// The awaited of the roll before.
+    overdue: BTreeSet<String>,
 }
 
 /// S6: at most one operator-issued failover per shard per roll; role changes per shard per roll at most one
 /// when planned.
 ///
 /// Except: one more for each injected fault on that shard. A roll lasts from one edit of the cluster or the
-/// menu to the next; what was decided before the operator could know of the edit belongs to the roll before.
+/// menu to the next; what was decided before the operator could know of the edit belongs to the roll before, as does
+/// the change of role that it ends in.
 /// Whoever takes the place of a dead primary repairs, and is no part of a roll.
 /// The same replica asked again is no second failover, and what ends with its cluster hands over as it likes.
 pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict {
@@ -67,6 +72,7 @@ pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict
     };
     let turn = turn(past, rolls, &shard);
     turn.failovers.insert(process.pod.clone());
+    turn.awaited.insert(process.pod.clone());
     turn.early |= past.may_not_know(step.by, &shard.0);
     allowed(past, &shard, turn, turn.failovers.len(), "failovers")
 }
@@ -90,6 +96,10 @@ fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
             continue;
         };
         let turn = turn(past, rolls, &shard);
+        turn.awaited.remove(&process.pod);
+        if turn.overdue.remove(&process.pod) {
+            continue;
+        }
         turn.promotions += 1;
         allowed(past, &shard, turn, turn.promotions, "changes of role")?;
     }
@@ -102,6 +112,7 @@ fn turn<'a>(past: &Past, rolls: &'a mut Memory, shard: &Shard) -> &'a mut Turn {
     if turn.since < since {
         *turn = Turn {
             since,
+            overdue: std::mem::take(&mut turn.awaited),
             ..Turn::default()
         };
     }

@@ -15,11 +15,17 @@ const SEEDS: usize = 800;
 /// Runs in which REACH looks for what it names, unless SEEDS says otherwise.
 const REACH: usize = 5_000;
 
+/// In one of so many runs the plugin's plan is compared with the operator's decisions.
+const COMPARED: u64 = 4;
+
 fn job(seed: u64) -> Job {
     Job {
         name: format!("seed {seed}"),
         plan: Plan::draw(seed),
-        options: Options::default(),
+        options: Options {
+            compares: seed.is_multiple_of(COMPARED),
+            ..Options::default()
+        },
         end: None,
     }
 }

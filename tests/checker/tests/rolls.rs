@@ -68,6 +68,25 @@ fn s6_roles() {
     holds(run.wait(1000).look());
 }
 
+/// A hand-over that an edit overtakes belongs to the roll before it; the one that the edit asks for is the first of its own.
+#[test]
+fn s6_roles_over_an_edit() {
+    let edit = |run: &mut Run, hz| {
+        let config = ("ValkeyConfig", "standard");
+        holds(run.patches(Actor::User, config, "/spec/valkey/hz", json!(hz)));
+    };
+    let mut run = Run::new(3, 1);
+    holds(run.look());
+    holds(run.tells("a1", "CLUSTER FAILOVER"));
+    edit(&mut run, "20");
+    swap(&mut run, "a1", "a0");
+    holds(run.wait(1000).look());
+    swap(&mut run, "a0", "a1");
+    holds(run.wait(1000).look());
+    swap(&mut run, "a1", "a0");
+    broken("S6", run.wait(1000).look());
+}
+
 /// A replica that takes the place of a dead primary takes no turn of the roll's.
 #[test]
 fn s6_repairs() {
