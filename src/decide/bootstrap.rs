@@ -365,7 +365,7 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
     Verdict::Take(Action::Forget(id.clone()), Why::StaleMember(id.clone()))
 }
 
-/// One contiguous range a tick, and only while every node tells the same count.
+/// One contiguous range a tick, and only while every node tells the same count, but for what is taken back.
 pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     let views = views(scene.world);
     let (mut owned, mut twice) = (SlotSet::default(), SlotSet::default());
@@ -375,6 +375,16 @@ pub(super) fn slots_assigned(scene: Scene<'_>) -> Verdict {
     }
     if !twice.is_empty() {
         return Verdict::Hold(Why::SlotsClaimedTwice(twice));
+    }
+    for (node, view) in &views {
+        let given_up = view.given_up(views.iter().map(|(_, other)| *other), &owned);
+        if let Some(&range) = given_up.ranges().first() {
+            let (primary, shard) = (node.name.clone(), shard_of(node));
+            return Verdict::Take(
+                Action::AssignSlots { primary, range },
+                Why::SlotsUnassigned(shard),
+            );
+        }
     }
     let told = || views.iter().map(|(_, view)| view.slots_assigned);
     let least = told().min().unwrap_or(0);

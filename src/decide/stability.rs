@@ -128,7 +128,8 @@ fn primary_leaving(topology: &Topology<'_>, shard: &Shard<'_>, primary: Answer<'
     }
 }
 
-/// Slots whose owner was given up go to fresh primaries; every view has to tell the same before.
+/// Slots whose owner was given up go to fresh primaries; every view has to tell the same before. Those that an owner gave
+/// up go back to it.
 fn orphaned_slots(scene: Scene<'_>) -> Verdict {
     let topology = scene.topology;
     let orphaned = topology.orphaned();
@@ -139,6 +140,17 @@ fn orphaned_slots(scene: Scene<'_>) -> Verdict {
                 .iter()
                 .map(|answer| epoch_kept(topology, *answer)),
         );
+    }
+    let mut staying = topology.answers.iter().filter(|it| !it.node.is_departing());
+    let back = staying.find_map(|answer| {
+        let others = topology.answers.iter().map(|other| other.view);
+        let slots = answer.view.given_up(others, &topology.owned);
+        (!slots.is_empty()).then_some((answer.node, slots))
+    });
+    if let Some((node, slots)) = back {
+        let why = Why::SlotsOrphaned(node.shard());
+        let primary = node.name.clone();
+        return Verdict::Take(Action::AdoptSlots { primary, slots }, why);
     }
     let without: Vec<ShardIndex> = shards_without_owner(scene);
     let Some(&index) = without.first() else {

@@ -259,6 +259,7 @@ fn view_of(words: &[&str], rows: &[Member]) -> NodeView {
         if flags.contains("slots") {
             row.slots = SlotSet::of(SlotRange::share(0, 3).into_iter().collect());
         }
+        members.retain(|member| member.id != row.id);
         members.push(row);
     }
     let counted: u32 = members.iter().map(|row| row.slots.count()).sum();
@@ -510,6 +511,13 @@ fn slots_are_given_only_when_all_tell_the_same() {
     check(
         "target 2x0 | a s0 slots 0-8191 | b s1 counts 0",
         expect!["hold: nodes tell between 0 and 8192 assigned slots"],
+    );
+    // Who was reset takes back what the others still take for its own.
+    check(
+        "target 2x0 | a s0 | b s1 slots 8192-16383 lists a:slots",
+        expect![[r#"
+        take AssignSlots { primary: a, range: SlotRange { start: 0, end: 5460 } }: shard 0 has slots without an owner
+        nudge a -> b"#]],
     );
     check(
         "target 2x0 | a s0 slots 0-8191 | b s1 slots 8000-9000",

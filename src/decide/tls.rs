@@ -63,10 +63,10 @@ pub(super) fn is_formed(world: &World) -> bool {
 }
 
 /// A cluster that was formed before and is whole is Active again. Nodes that join or leave go on with
-/// that then. A shard that was emptied meanwhile is no part of it any more.
+/// that then. A shard that was emptied meanwhile is no part of it any more, and a replica that joined is.
 pub(super) fn formed(scene: Scene<'_>) -> Verdict {
     let shape = shape(scene);
-    if shape.shards == scene.desired.shape.shards {
+    if shape == scene.desired.shape {
         Verdict::Take(Action::Activate(Vec::new()), Why::Formed)
     } else {
         Verdict::Take(Action::Snapshot(shape), Why::Formed)

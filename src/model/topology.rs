@@ -103,6 +103,18 @@ impl NodeView {
             .unwrap_or_default()
     }
 
+    /// The slots that others take for its own and that nobody has: a hand reset it, or took them away. The others will
+    /// not learn better: Valkey keeps an owner that no longer claims a slot until somebody else claims it
+    /// (`owner_not_claiming_slot` in `cluster_legacy.c`).
+    pub fn given_up<'a>(&self, others: impl Iterator<Item = &'a Self>, owned: &SlotSet) -> SlotSet {
+        if self.primary().is_some() {
+            return SlotSet::default();
+        }
+        let rows = others.filter_map(|other| other.member(&self.id));
+        let believed = rows.fold(SlotSet::default(), |all, row| all.union(&row.slots));
+        believed.minus(owned)
+    }
+
     /// The primary that it replicates by its own row.
     #[must_use]
     pub fn primary(&self) -> Option<&ValkeyId> {

@@ -240,6 +240,7 @@ pub(super) fn moving(scene: &Scene, home: &Name, primary: &str) -> Option<String
 /// S13: ADDSLOTS only for slots that no live node claims in any live node's view, and only when all agree
 /// on the count.
 ///
+/// Except: a node that was reset takes back what the others still take for its own.
 /// Nodes are those that are to stay: one on its way out is asked by nobody.
 pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
@@ -260,6 +261,11 @@ pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> V
     };
     let scene = &past.scene;
     let given = || format!("{} was given {wanted}", told.told());
+    let own = told.table.iter().find(|row| row.id == told.id);
+    let gave_up = own.is_none_or(|own| !own.slots.meets(&wanted));
+    let mut rows = scene.standing(&told.home).flat_map(|node| &node.table);
+    let takes_back =
+        gave_up && rows.any(|row| row.id == told.id && wanted.without(&row.slots).is_empty());
     let mut count = None;
     // Who was never met counts for itself alone.
     let met = |id: &str| {
@@ -268,7 +274,7 @@ pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> V
     };
     for node in scene.standing(&told.home).filter(|node| met(&node.id)) {
         let claims = node.table.iter().filter(|row| row.slots.meets(&wanted));
-        for row in claims {
+        for row in claims.filter(|row| !takes_back || row.id != told.id) {
             if scene
                 .by_id(&row.id)
                 .is_some_and(|owner| owner.life == Life::Alive)
@@ -282,7 +288,7 @@ pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> V
             }
         }
         let assigned = node.assigned();
-        if *count.get_or_insert(assigned) != assigned {
+        if !takes_back && *count.get_or_insert(assigned) != assigned {
             return Err(format!(
                 "{} while {} counts {assigned} and another {}",
                 given(),

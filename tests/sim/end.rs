@@ -80,7 +80,14 @@ pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<()
     if count != wish.shape.nodes() {
         return Err(format!("{count} processes of {}", wish.shape.nodes()));
     }
-    Ok(())
+    let mut nodes = truth
+        .objects
+        .iter()
+        .filter(|object| object.kind == "ValkeyNode" && object.name.namespace == NAMESPACE);
+    match nodes.find(|node| node.body["spec"]["lifecycle"] != "Active") {
+        Some(node) => Err(format!("{} is not Active", node.name)),
+        None => Ok(()),
+    }
 }
 
 /// What it all came to, in words that two runs share whose names differ.

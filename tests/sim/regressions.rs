@@ -1,7 +1,7 @@
 //! Runs that once broke a rule, each by the name of what it showed.
 //! Never drawn from a seed: they stay what they are when the swarm learns to do more.
 
-use crate::plan::{Act, Edit, Fault, Kept, Millis, Plan, Shape, Spoilt, Watched};
+use crate::plan::{Act, Edit, Fault, Kept, Meddling, Millis, Plan, Shape, Spoilt, Watched};
 use crate::run::{Options, Outcome, run};
 
 /// Runs it, and fails where a rule is broken.
@@ -235,4 +235,39 @@ fn of_nodes_too_many_no_primary_goes() {
         edit(37_845, Edit::Certify),
     ];
     holds_on((652, 5), (3, 2), &acts);
+}
+
+/// A primary that was reset by hand while the cluster formed gave up its slots, its peers took them for its own all the
+/// same, and their different counts were waited for forever.
+#[test]
+fn who_was_reset_while_forming_takes_its_slots_back() {
+    for (at, pick) in [(4_500, 1), (5_000, 0)] {
+        let reset = Fault::Meddle {
+            how: Meddling::Reset,
+            pick,
+            other: 0,
+        };
+        holds((2, 0), &[edit(0, Edit::Apply), fault(at, reset)]);
+    }
+}
+
+/// A replica was on its way when the TLS Secret broke, and joined on the way back: the cluster was called Active in the
+/// shape that it had without it.
+#[test]
+fn who_joins_on_the_way_back_counts() {
+    let lose = Fault::LoseHost {
+        pick: 21,
+        lasts: 29_370,
+    };
+    let acts = [
+        edit(0, Edit::Secure),
+        edit(706, Edit::Apply),
+        edit(5_000, Edit::Certify),
+        fault(19_109, lose),
+        edit(48_969, Edit::Set { leaf: 9, value: 3 }),
+        edit(57_792, Edit::Spoil(Spoilt::Empty)),
+        edit(59_329, Edit::Certify),
+        edit(63_146, Edit::PutBack { leaf: 9 }),
+    ];
+    holds_on((1735, 4), (1, 3), &acts);
 }

@@ -739,6 +739,27 @@ fn slots_that_a_hand_took_away_are_given_back() {
         nudge a -> c
         nudge a -> e"#]],
     );
+    // The others believe in an owner that was reset until somebody claims its slots.
+    let (mut world, desired) = world("3x0: a | c=1/3 | e=2/3");
+    for node in world.nodes.values_mut() {
+        let Sighting::Answered(view) = &mut node.sighting else {
+            panic!("all answer");
+        };
+        view.slots_assigned = view.members.iter().map(|row| row.slots.count()).sum();
+        if view.id.as_str() != "id-a" {
+            let row = view
+                .members
+                .iter_mut()
+                .find(|row| row.id.as_str() == "id-a");
+            row.unwrap().slots = SlotSet::of(SlotRange::share(0, 3).into_iter().collect());
+            view.slots_assigned = SLOT_COUNT;
+        }
+    }
+    let expected = expect![[r#"
+        take AdoptSlots { primary: a, slots: SlotSet { ranges: [SlotRange { start: 0, end: 5460 }] } }: shard 0 gets slots that nobody owns
+        nudge a -> c
+        nudge a -> e"#]];
+    expected.assert_eq(&told(&decide(&world, &desired)));
 }
 
 #[test]
@@ -1491,6 +1512,15 @@ fn whoever_joins_or_leaves_does_not_hold_up_the_way_back() {
             "take Snapshot(Shape { shards: 2, replicas: 0 }): every node reports the whole cluster healthy"
         ],
     );
+    // A replica that joined meanwhile is.
+    let (mut world, mut desired) = world("1x2: a=0/1 b<a c<a");
+    world.cluster.status.state = ClusterState::Creating;
+    desired.shape.replicas = 1;
+    world.cluster.status.target_spec = Some(world.cluster.spec.clone());
+    let expected = expect![
+        "take Snapshot(Shape { shards: 1, replicas: 2 }): every node reports the whole cluster healthy"
+    ];
+    expected.assert_eq(&told(&decide(&world, &desired)));
     // A formed cluster that is out of sight is not formed anew.
     again(
         "1x1: a(mute) b(mute)",

@@ -208,6 +208,10 @@ fn s13() {
     unowned(&mut run);
     run.row("b1", "a0").slots = Slots::default();
     broken("S13", run.tells("a0", "CLUSTER ADDSLOTSRANGE 100 8191"));
+    // A reset node takes back what another still takes for its own.
+    let mut run = Run::new(2, 1);
+    run.row("a0", "a0").slots = Slots::default();
+    holds(run.tells("a0", "CLUSTER ADDSLOTSRANGE 0 8191"));
     // That one is on its way out.
     let mut run = Run::new(2, 1);
     unowned(&mut run);
