@@ -183,11 +183,6 @@ const PLANNED: &[Rung] = &[
         cleanup::excess_replicas,
     ),
     Rung::new(
-        "orphan nodes",
-        "every node has its place in the cluster",
-        cleanup::orphan_nodes,
-    ),
-    Rung::new(
         "fading members",
         "every member that was forgotten has faded",
         cleanup::fading_members,

@@ -1,4 +1,4 @@
-//! What is left over goes: replicas beyond the target, owners of nothing in nobody's shard.
+//! What is left over goes: replicas beyond the target, members whose node is gone.
 //! Never a primary, never the last copy.
 
 use crate::api::node::Lifecycle;
@@ -48,29 +48,6 @@ fn in_place(topology: &Topology<'_>, shard: &Shard<'_>, node: &NodeFacts) -> boo
         linked.any(|one| one.node.name == node.name)
     });
     linked && node.spec.lifecycle == Lifecycle::Active
-}
-
-/// A node that belongs to no shard: its shard owns nothing, is not being built, and is not one of
-/// those that are asked for.
-pub(super) fn orphan_nodes(scene: Scene<'_>) -> Verdict {
-    let shards = scene.topology.shards.values();
-    let owners = shards
-        .clone()
-        .filter(|shard| !shard.slots.is_empty())
-        .count();
-    let want = usize::try_from(scene.desired.shape.shards).unwrap_or(usize::MAX);
-    if owners < want {
-        return Verdict::Pass;
-    }
-    let idle = shards.filter(|shard| shard.slots.is_empty());
-    let mut nodes = idle.flat_map(Shard::staying);
-    match nodes.find(|node| node.view().is_none_or(|view| view.own_slots().is_empty())) {
-        Some(node) => {
-            let why = Why::ShardLeaving(node.shard());
-            Verdict::Take(Action::DeleteNode(node.name.clone()), why)
-        }
-        None => Verdict::Pass,
-    }
 }
 
 /// Somebody without a node, who may just have died: looked at again before long.

@@ -35,23 +35,24 @@ pub(super) fn leaving_nodes(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// Slots in anybody's view, or a move to or from its shard that has not ended.
+/// Slots of it or of its primary in anybody's view, their own as well, or a move to or from its shard that has not
+/// ended.
 fn still_needed(topology: &Topology<'_>, shard: &Shard<'_>, node: &NodeFacts) -> Option<Why> {
-    if let Some(primary) = shard.answering_primary()
-        && topology.moves_slots_of(primary.view)
-    {
+    let primary = shard.answering_primary();
+    if let Some(primary) = primary.filter(|primary| topology.moves_slots_of(primary.view)) {
         return Some(Why::Migrating(primary.node.name.clone()));
     }
-    let view = node.view()?;
-    let mut rows = topology
-        .answers
-        .iter()
-        .filter_map(|answer| answer.view.member(&view.id));
-    rows.any(|row| !row.slots.is_empty())
-        .then_some(Why::Inconsistent("a node that leaves owns slots"))
+    let owns = |one: &Answer<'_>| {
+        let views = topology.answers.iter().map(|by| by.view);
+        let mut rows = views.filter_map(|view| view.member(&one.view.id));
+        rows.any(|row| !row.slots.is_empty())
+    };
+    let owner = primary.into_iter().chain(topology.answer(node)).find(owns);
+    owner.map(|owner| Why::NotKnownByAll(owner.node.name.clone()))
 }
 
-/// A shard too many that owns nothing any more sends its nodes off, replicas first.
+/// A shard too many that owns nothing any more sends its nodes off, replicas first. So go those that the
+/// contract's cleanup names too: nodes of no shard are a shard that owns nothing, and one too many.
 pub(super) fn drained_shards(scene: Scene<'_>) -> Verdict {
     let topology = scene.topology;
     let unwanted = unwanted(scene);

@@ -232,7 +232,7 @@ pub enum Why {
     JoinOutdated(NodeName),
     /// A joining node with a finished sync.
     Joined(NodeName),
-    /// A newcomer that not every member knows for what it is.
+    /// A node that not every member knows for what it is.
     NotKnownByAll(NodeName),
     /// A shard that is not wanted any more and owns no slot.
     ShardLeaving(ShardIndex),

@@ -2,11 +2,13 @@
 //! Never drops the silent: silence is an answer.
 
 use futures::future::join_all;
+use tracing::debug;
 
 use crate::api::cluster::ClusterState;
 use crate::model::chain;
+use crate::model::name::ClusterRef;
 use crate::model::world::{Keeping, NodeFacts, PodPhase, Sighting, World};
-use crate::valkey::client::{Connector, Target};
+use crate::valkey::client::{Connector, Error, Target};
 
 /// Fills in what each process says. A node without its own running pod is not asked.
 pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
@@ -25,14 +27,24 @@ pub(super) async fn ask_all(connector: &Connector, world: &mut World) {
         };
         match connector.account(&target).await {
             Ok(view) => Sighting::Answered(view),
-            Err(error) if error.is_locked_out() => Sighting::LockedOut(chain::of(&error)),
-            Err(error) => Sighting::Silent(chain::of(&error)),
+            Err(failure) => without_account(seen, node, &failure),
         }
     }))
     .await;
     let everyone = world.nodes.values_mut().chain(world.strays.values_mut());
     for (node, sighting) in everyone.zip(sightings) {
         node.sighting = sighting;
+    }
+}
+
+fn without_account(world: &World, node: &NodeFacts, failure: &Error) -> Sighting {
+    let ClusterRef { namespace, name } = &world.cluster.key;
+    debug!(cluster_name = name, namespace, node = %node.name, ?failure, "no account of a node");
+    let detail = chain::of(failure);
+    if failure.is_locked_out() {
+        Sighting::LockedOut(detail)
+    } else {
+        Sighting::Silent(detail)
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Memory {
     ticks: BTreeMap<(u32, Name), (BTreeSet<String>, Millis)>,
     /// The pod that was made for a node, by the node's uid.
     pods: BTreeMap<String, String>,
+    /// The pods that somebody else deleted.
+    taken: BTreeSet<String>,
 }
 
 /// A write of the operator.
@@ -340,11 +342,12 @@ fn drains_what_was_asked(past: &Past, step: &Step) -> Verdict {
 /// S17: one `ValkeyNode`, at most one pod in its life, created only while Joining; a pod's spec is never
 /// patched.
 ///
-/// Except: annotations.
+/// Except: annotations, and another pod for one that somebody else took before the node had recorded it.
 pub(super) fn one_pod_in_a_life(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past, lifecycle, ..
     } = checker;
+    lifecycle.taken.extend(taken_pod(step));
     let write = written(step).filter(|write| write.kind == "Pod" && write.outcome.took_effect());
     let Some(write) = write else {
         return Ok(());
@@ -373,7 +376,9 @@ pub(super) fn one_pod_in_a_life(checker: &mut Checker, step: &Step) -> Verdict {
             let before = lifecycle
                 .pods
                 .insert((*node).to_owned(), pod.uid().to_owned());
-            if let Some(before) = before {
+            let recorded = |pod: &String| past.stamped_at(pod).is_some();
+            let counts = |pod: &String| recorded(pod) || !lifecycle.taken.contains(pod);
+            if let Some(before) = before.filter(counts) {
                 return Err(format!("node {} had the pod {before} already", write.name));
             }
             let mut nodes = past.scene.kind("ValkeyNode");
@@ -386,4 +391,15 @@ pub(super) fn one_pod_in_a_life(checker: &mut Checker, step: &Step) -> Verdict {
             }
         }
     }
+}
+
+/// The pod that is deleted by another than the operator.
+fn taken_pod(step: &Step) -> Option<String> {
+    let What::Write(write) = &step.what else {
+        return None;
+    };
+    let theirs = !matches!(step.by, Actor::Operator(_));
+    let takes = write.kind == "Pod" && write.verb == Verb::Delete && write.outcome.took_effect();
+    let pod = write.before.as_deref().filter(|_| theirs && takes)?;
+    Some(pod.uid().to_owned())
 }

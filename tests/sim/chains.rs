@@ -187,6 +187,19 @@ impl Leaf {
         (Edit::Set { leaf, value: 0 }, Edit::PutBack { leaf })
     }
 
+    /// The edit that sets a property to one of its values.
+    pub(crate) fn edit(pointer: &str, value: &str) -> Edit {
+        let is_meant = |leaf: &u8| Self::numbered(*leaf).pointer == pointer;
+        let leaf = Self::numbers().find(is_meant).expect("the table has it");
+        let mut values = Self::numbered(leaf).values.iter();
+        let value = values.position(|one| *one == value);
+        let value = value.expect("the property has that value");
+        Edit::Set {
+            leaf,
+            value: u8::try_from(value).expect("there are four"),
+        }
+    }
+
     /// Whether nodes are made of it: another value makes them outdated.
     pub(crate) fn makes_nodes(&self) -> bool {
         ["/spec/tag", "/spec/repository"].contains(&self.pointer)

@@ -1,13 +1,10 @@
 //! Which rungs, actions, reasons and errors of the operator came up.
-//! Never satisfied by silence: what the swarm does not reach is reached by a run that is kept for it, or named
-//! here with the reason why nothing can.
+//! Never satisfied by silence: what the swarm does not reach is reached by a run that is kept for it (`kept.rs`),
+//! or named here with the reason why nothing can.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use crate::plan::{Plan, Replay};
-use crate::run::Options;
-use crate::suite::{Job, hold};
+use crate::kept::kept;
 
 const DECISION: &str = include_str!("../../src/model/decision.rs");
 
@@ -42,37 +39,6 @@ const NEVER: &[(&str, &str)] = &[
     ("why Inconsistent", "facts do not contradict each other"),
 ];
 
-/// What hardly any seed reaches, and a run that does: another one is found by `make sim REACH='why ...'`.
-const KEPT: &[(&str, &str)] = &[
-    ("action BumpEpoch", "23:2x0:2,4,6"),
-    ("error Call", "158::0,2,3,4"),
-    ("why AclRefused", "476:1x0:0,4,8"),
-    ("why ForeignMember", "483:2x1:1,7"),
-    ("why MigrationFailed", "623:1x0:0,1,6"),
-    ("why SlotsAstray", "117::0,5,7,10"),
-];
-
-/// What no run is kept for yet, and which tests show it meanwhile.
-const SOUGHT: &[(&str, &str)] = &[
-    ("action ForceFailover", "src/decide/tests/living.rs"),
-    ("action Reset", "src/decide/tests/living.rs"),
-    ("error Connect", "tests/valkey/connections.rs"),
-    ("error Login", "tests/valkey/connections.rs"),
-    ("error Reply", "src/valkey/parse/tests.rs"),
-    ("rung orphan nodes", "src/decide/tests/living.rs"),
-    ("why DrainTooLarge", "src/decide/tests/living.rs"),
-    ("why FailingOver", "src/decide/tests/living.rs"),
-    ("why ElectionLost", "src/decide/tests/living.rs"),
-    ("why Hung", "src/decide/tests/living.rs"),
-    ("why Lagging", "src/decide/tests/living.rs"),
-    ("why NeverSynced", "src/decide/tests/living.rs"),
-    ("why PasswordsLost", "src/decide/tests.rs"),
-    ("why PodForeign", "src/decide/tests.rs"),
-    ("why SlotsClaimedTwice", "src/decide/tests.rs"),
-    ("why Survivor", "src/decide/tests/living.rs"),
-    ("why TargetUnready", "src/decide/tests.rs"),
-];
-
 /// Says what was reached, and fails for what must not be.
 pub(crate) fn report(seen: &BTreeSet<String>) {
     let all = all();
@@ -89,13 +55,17 @@ pub(crate) fn report(seen: &BTreeSet<String>) {
 
 /// Fails for what neither those runs reached nor one that is kept.
 pub(crate) fn demand(seen: &BTreeSet<String>) {
-    let excused = |name: &String| {
-        let mut lists = [NEVER, KEPT, SOUGHT].into_iter().flatten();
-        lists.any(|(excused, _)| excused == name)
-    };
+    let excused = excused();
     let mut missing = all();
-    missing.retain(|name| !seen.contains(name) && !excused(name));
+    missing.retain(|name| !seen.contains(name) && !excused.contains(name.as_str()));
     assert!(missing.is_empty(), "never reached: {missing:?}");
+}
+
+/// What the swarm need not reach.
+fn excused() -> BTreeSet<&'static str> {
+    let kept = kept().into_iter().flat_map(|run| run.names);
+    let never = NEVER.iter().map(|(name, _)| name);
+    kept.chain(never).copied().collect()
 }
 
 /// Everything that there is to be reached.
@@ -130,29 +100,10 @@ fn rungs(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn what_is_rare_is_reached_by_runs_that_are_kept() {
-    for (name, run) in KEPT {
-        let replay: Replay = run.parse().expect("it names a run");
-        let job = Job {
-            name: format!("{run} for {name}"),
-            plan: Plan::draw(replay.seed).cut(&replay.cut),
-            options: Options::default(),
-            end: None,
-        };
-        let seen = hold("kept", &[job]);
-        assert!(seen.contains(*name), "{run} does not reach {name}");
-    }
-}
-
-#[test]
 fn what_is_excused_is_there() {
     let all = all();
-    for (name, _) in [NEVER, KEPT, SOUGHT].into_iter().flatten() {
-        assert!(all.contains(*name), "{name} is nothing that could come up");
-    }
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (name, file) in SOUGHT {
-        assert!(package.join(file).exists(), "{file} does not show {name}");
+    for name in excused() {
+        assert!(all.contains(name), "{name} is nothing that could come up");
     }
 }
 

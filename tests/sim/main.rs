@@ -2,7 +2,8 @@
 //! Never reads a real clock, opens a socket or draws a number that does not come from the seed.
 //!
 //! ```text
-//! swarm crash stale regressions forms     the suites; suite.rs runs many runs, shrink.rs cuts one down
+//! swarm crash stale forms                 the suites; suite.rs runs many runs, shrink.rs cuts one down
+//! kept regressions                        runs that are written out, by scenario.rs; coverage.rs: what must come up
 //! plan.rs ─► run.rs ─► acts.rs, hands.rs  what a seed stands for; one run; every edit and fault, once each
 //!              │
 //!   operators.rs (the real operator) ─► kube/client.rs ─► kube/    the Kubernetes that misbehaves
@@ -34,6 +35,7 @@ mod events;
 mod forms;
 mod hands;
 mod herd;
+mod kept;
 #[path = "kube/lib.rs"]
 mod kube;
 mod ledger;
@@ -46,6 +48,7 @@ mod pods;
 mod record;
 mod regressions;
 mod run;
+mod scenario;
 mod shrink;
 mod stale;
 mod suite;

@@ -228,6 +228,13 @@ pub(crate) enum Garbling {
     Type,
     /// No reply at all, only bytes.
     Bytes,
+    /// A text that tells nothing, where one is told.
+    Text,
+}
+
+impl Garbling {
+    /// Every one.
+    pub(crate) const ALL: [Self; 4] = [Self::Refusal, Self::Type, Self::Bytes, Self::Text];
 }
 
 /// What a hand does to the topology: to one process, sometimes about another.
@@ -676,7 +683,7 @@ impl Draw {
             },
             15 => Fault::SlowMounts { lasts },
             16 => Fault::Garble {
-                how: self.one(&[Garbling::Refusal, Garbling::Type, Garbling::Bytes]),
+                how: self.one(&Garbling::ALL),
                 lasts,
             },
             17 => Fault::Cordon { lasts },

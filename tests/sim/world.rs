@@ -221,7 +221,10 @@ impl World {
         if switch.is_on() {
             let mut bytes = Vec::new();
             match self.garbled {
-                None => reply.encode(&mut bytes),
+                Some(Garbling::Text) if matches!(reply, Value::Bulk(_) | Value::Verbatim(_)) => {
+                    Value::bulk("of no sense").encode(&mut bytes);
+                }
+                None | Some(Garbling::Text) => reply.encode(&mut bytes),
                 Some(Garbling::Refusal) => Value::error("ERR of no sense").encode(&mut bytes),
                 Some(Garbling::Type) => Value::Array(vec![Value::Nil]).encode(&mut bytes),
                 Some(Garbling::Bytes) => bytes.extend(b"?of no sense\r\n"),

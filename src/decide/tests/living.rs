@@ -310,7 +310,9 @@ fn view(node: &Words, rows: &[Member], linked: bool) -> NodeView {
             row.primary = Some(id(of));
         }
     }
-    let owned: u32 = members.iter().map(|row| row.slots.count()).sum();
+    let owned = members.iter().map(|row| &row.slots);
+    let owned = owned.fold(SlotSet::default(), |all, slots| all.union(slots));
+    let owned = owned.count();
     let size = members.iter().filter(|row| !row.slots.is_empty()).count();
     let offset = if node.has("unsynced") {
         1
@@ -1202,6 +1204,11 @@ fn a_drained_shard_leaves_replicas_first() {
     check(
         "1x1: a=0/1(moves=0-9>c) b<a | c d<c",
         expect!["hold: slots are on their way from c"],
+    );
+    // It has not heard yet that its slots are another's.
+    check(
+        "1x1: a=0/1(epoch=9) b<a | c=8192-16383 d<c",
+        expect!["hold: not every member knows c for what it is yet"],
     );
     // What began to leave leaves, and another comes.
     check(

@@ -276,6 +276,23 @@ fn s17() {
         "S17",
         run.wait(1000).creates(OPERATOR, "Pod", "a0", &pod("p2")),
     );
+    // Somebody takes the pod: nothing but the stamp tells that there was one.
+    let taken = |stamp: &str| {
+        let mut run = Run::new(1, 0);
+        run.edit("ValkeyNode", "a0", "/spec/lifecycle", json!("Joining"));
+        run.edit(
+            "ValkeyNode",
+            "a0",
+            "/metadata/annotations/valkey.gomomento.com~1pod-uid",
+            json!(stamp),
+        );
+        holds(run.creates(OPERATOR, "Pod", "a0", &pod("p1")));
+        run.edit("Pod", "a0", "/metadata/uid", json!("p1"));
+        holds(run.deletes(Actor::User, "Pod", "a0"));
+        run.wait(1000).creates(OPERATOR, "Pod", "a0", &pod("p2"))
+    };
+    holds(taken(""));
+    broken("S17", taken("p1"));
     let mut run = Run::new(1, 0);
     broken("S17", run.creates(OPERATOR, "Pod", "a0", &pod("p1")));
     let mut run = Run::new(1, 0);

@@ -137,6 +137,17 @@ impl Acl {
         Ok(acl)
     }
 
+    /// `ACL SETUSER`: all rules or none.
+    pub(super) fn set(&mut self, name: &str, rules: &[String]) -> Result<(), String> {
+        let mut user = self.users.get(name).cloned().unwrap_or_else(User::new);
+        for rule in rules {
+            let applied = user.apply(rule);
+            applied.map_err(|why| format!("Error in ACL SETUSER modifier '{rule}': {why}"))?;
+        }
+        self.users.insert(name.to_owned(), user);
+        Ok(())
+    }
+
     /// The user of that name and password, else what Valkey says.
     pub(super) fn authenticate(&self, name: &str, password: &str) -> Result<String, String> {
         let user = self.users.get(name).filter(|user| user.enabled);

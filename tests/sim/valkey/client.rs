@@ -82,6 +82,17 @@ impl Pause {
     pub(super) fn is_on(&self, now: i64) -> bool {
         self.shutdown || self.failover > now || self.migration > now
     }
+
+    /// `paused_reason` of `INFO`
+    pub(super) fn reason(&self, now: i64) -> &'static str {
+        if self.shutdown {
+            "shutdown_in_progress"
+        } else if self.failover > now {
+            "failover_in_progress"
+        } else {
+            "none"
+        }
+    }
 }
 
 impl Client {

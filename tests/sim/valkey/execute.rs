@@ -127,6 +127,13 @@ impl Process {
             "config|get" => self.config_get(connection, args),
             "config|set" => self.config_set(net, args),
             "acl|load" => return self.acl_load(net, connection),
+            "acl|setuser" => {
+                let rules: Vec<String> = args.iter().skip(3).map(|arg| text(arg)).collect();
+                match self.acl.set(&text(word(args, 2)), &rules) {
+                    Ok(()) => Value::ok(),
+                    Err(why) => Value::Error(format!("ERR {why}")),
+                }
+            }
             "acl|list" => Value::Array(self.acl.list().into_iter().map(Value::bulk).collect()),
             "acl|users" => Value::Array(self.acl.names().into_iter().map(Value::bulk).collect()),
             "acl|whoami" => {

@@ -61,10 +61,13 @@ impl Process {
                 let blocked = self.clients.values().filter(|it| it.is_blocked()).count();
                 lines.push(format!("maxclients:{}", self.config.text("maxclients")));
                 lines.push(format!("blocked_clients:{blocked}"));
+                let paused = self.pause.reason(self.clock(net));
+                lines.push(format!("paused_reason:{paused}"));
                 "Clients"
             }
             "memory" => {
                 lines.push(format!("used_memory:{}", self.data.bytes()));
+                lines.push(format!("used_memory_dataset:{}", self.data.bytes()));
                 lines.push(format!("maxmemory:{}", self.config.text("maxmemory")));
                 lines.push(format!(
                     "maxmemory_policy:{}",

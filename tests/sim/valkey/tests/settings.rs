@@ -356,3 +356,24 @@ fn users_are_listed_as_they_are_kept() {
     );
     assert_eq!(session.ask("ACL WHOAMI"), Value::bulk("admin"));
 }
+
+/// A user that is turned off stays logged in where it is, and can log in nowhere else.
+#[test]
+fn a_user_is_turned_off() {
+    let mut net = Net::new(1);
+    let conf = "cluster-enabled yes\nprotected-mode no\n";
+    net.start(0, launch(conf, BTreeMap::new())).unwrap();
+    let mut session = Session::on(net);
+    for words in [
+        "ACL SETUSER x on >secret +@all",
+        "AUTH x secret",
+        "ACL SETUSER x off",
+    ] {
+        assert_eq!(session.ask(words), Value::ok(), "{words}");
+    }
+    assert_eq!(session.ask("PING"), Value::Simple("PONG".to_owned()));
+    assert!(matches!(session.ask("AUTH x secret"), Value::Error(_)));
+    let odd = "ERR Error in ACL SETUSER modifier 'odd': Syntax error";
+    assert_eq!(session.ask("ACL SETUSER x on odd"), Value::error(odd));
+    assert!(matches!(session.ask("AUTH x secret"), Value::Error(_)));
+}
