@@ -43,7 +43,7 @@ fn an_idle_cluster_is_written_to_by_nobody() {
     if !slow("an_idle_cluster_is_written_to_by_nobody") {
         return;
     }
-    let world = World::up();
+    let world = World::beside_others();
     world.namespace("idle");
     let wanted = Wanted {
         namespace: "idle",

@@ -35,7 +35,7 @@ fn a_whole_life_needs_the_released_role_and_no_more() {
     if !slow("a_whole_life_needs_the_released_role_and_no_more") {
         return;
     }
-    let stage = Stage::up();
+    let stage = Stage::beside_others();
     let binary = Path::new(env!("CARGO_BIN_EXE_valkey-operator"));
     operator::deploy(&stage.testbed, binary).expect("deployed");
     live(&stage);
