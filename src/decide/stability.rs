@@ -7,12 +7,13 @@ use crate::decide::join;
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Verdict};
-use crate::model::name::ShardIndex;
+use crate::model::name::{ShardIndex, ValkeyId};
 use crate::model::shards::{
     Answer, Fate, Primary, SILENT_SECONDS_MAX, Shard, Stranger, Topology, furthest,
     is_on_lost_machine, is_silent,
 };
 use crate::model::slots::{SLOT_COUNT, SlotSet};
+use crate::model::topology::NodeView;
 use crate::model::why::Why;
 use crate::model::world::{NodeFacts, PodSighting};
 
@@ -253,14 +254,19 @@ fn disagreement(topology: &Topology<'_>, count: u32) -> Option<Why> {
     (least != count || most != count).then_some(Why::SlotsDisagree { least, most })
 }
 
-/// A fresh primary's claims must win against those of whoever had the slots before, should he return.
+/// A fresh primary's claims must win against those of whoever had the slots before, should he return. No two
+/// fresh ones claim the same: they would outbid each other for ever.
 fn epoch_kept(topology: &Topology<'_>, answer: Answer<'_>) -> Verdict {
     let Answer { node, view } = answer;
-    let fresh = node.join == Some(JoinType::Primary) && node.spec.lifecycle == Lifecycle::Joining;
-    if !fresh || view.own_slots().is_empty() {
+    if !is_fresh(node) || view.own_slots().is_empty() {
         return Verdict::Pass;
     }
-    let greatest = view.members.iter().map(|row| row.epoch).max().unwrap_or(0);
+    let fresh = |id: &ValkeyId| {
+        let mut answers = topology.answers.iter();
+        answers.any(|it| it.view.id == *id && is_fresh(it.node))
+    };
+    let former = view.members.iter().filter(|row| !fresh(&row.id));
+    let greatest = former.map(|row| row.epoch).max().unwrap_or(0);
     let name = node.name.clone();
     if view.my_epoch < greatest || view.my_epoch == 0 {
         return Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name));
@@ -273,6 +279,11 @@ fn epoch_kept(topology: &Topology<'_>, answer: Answer<'_>) -> Verdict {
     } else {
         Verdict::Hold(Why::StateNotOk(name))
     }
+}
+
+/// Made for a shard that lost every copy, and not counted yet.
+fn is_fresh(node: &NodeFacts) -> bool {
+    node.join == Some(JoinType::Primary) && node.spec.lifecycle == Lifecycle::Joining
 }
 
 /// Dead members are forgotten by everyone, hung ones given up, and nodes that ended cleared away.
@@ -403,8 +414,11 @@ fn is_heir(topology: &Topology<'_>, node: &NodeFacts) -> bool {
     heirs.any(|heir| heir.node.name == node.name)
 }
 
+/// One that owns slots, by whatever hand, is no newcomer any more.
 fn is_stale_join(node: &NodeFacts, outdated: &Outdated<'_>) -> bool {
-    node.spec.lifecycle == Lifecycle::Joining && outdated.is(node)
+    let owns = |view: &NodeView| !view.own_slots().is_empty();
+    let joins = node.spec.lifecycle == Lifecycle::Joining && !node.view().is_some_and(owns);
+    joins && outdated.is(node)
 }
 
 fn replicas_of(scene: Scene<'_>, shard: &Shard<'_>) -> Verdict {

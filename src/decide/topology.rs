@@ -270,7 +270,7 @@ fn next_batch(topology: &Topology<'_>, plan: &Plan<'_>, source: &Source<'_>) -> 
 }
 
 /// A target serves, knows the owner, and has its replicas: what it is given has as many copies as
-/// before.
+/// before. The owner may be a replica to be, which it is once its slots are given.
 fn unready(
     topology: &Topology<'_>,
     owner: Answer<'_>,
@@ -282,7 +282,8 @@ fn unready(
         return Some(unready);
     }
     let shard = topology.shards.get(&index)?;
-    let replicas = shard.staying().filter(|node| node.name != target.node.name);
+    let both = [&target.node.name, &owner.node.name];
+    let replicas = shard.staying().filter(|node| !both.contains(&&node.name));
     let linked = topology
         .linked_replicas(target)
         .filter(|one| !one.node.is_departing());

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Checker;
 use super::Verdict;
+use super::evidence::Actor;
 use super::evidence::Step;
 use super::evidence::Verb;
 use super::evidence::Write;
@@ -32,7 +33,7 @@ const OURS: &str = "valkey.gomomento.com/";
 /// S23: nothing of others is touched: foreign annotations, labels, other namespaces' same-named objects.
 ///
 /// An object is ours if a cluster or a node of ours owns it; of a `ValkeyCluster` the status and our finalizer
-/// are.
+/// are. A pod annotation that is not wished any more may be one of which the operator could not know that yet.
 pub(super) fn what_is_foreign_is_left_alone(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
     let Some(write) = written(step).filter(|write| write.outcome.took_effect()) else {
@@ -77,7 +78,7 @@ pub(super) fn what_is_foreign_is_left_alone(checker: &mut Checker, step: &Step) 
     let Some(after) = write.after.as_deref() else {
         return Ok(());
     };
-    metadata_is_kept(past, write, before, after)
+    metadata_is_kept(past, (step.by, write), before, after)
         .and_then(|()| content_is_kept(&write.kind, before, after))
         .map_err(|what| format!("{} changed {what}", told()))
 }
@@ -96,20 +97,27 @@ fn changed<'a>(before: &'a Value, after: &'a Value, pointer: &str) -> BTreeSet<&
         .collect()
 }
 
-fn metadata_is_kept(past: &Past, write: &Write, before: &Value, after: &Value) -> Verdict {
+fn metadata_is_kept(
+    past: &Past,
+    (by, write): (Actor, &Write),
+    before: &Value,
+    after: &Value,
+) -> Verdict {
     for label in changed(before, after, "/metadata/labels") {
         if write.kind != "ValkeyNode" || label != JOIN_TYPE {
             return Err(format!("label {label}"));
         }
     }
-    let cluster = past.scene.cluster(&cluster_of(write));
+    let name = cluster_of(write);
+    let cluster = past.scene.cluster(&name);
     let wishes = cluster.and_then(|cluster| map(&cluster.body, "/spec/podAnnotations"));
+    let is_wished = |annotation: &str| {
+        wishes.is_some_and(|wishes| wishes.contains_key(annotation)) || past.may_not_know(by, &name)
+    };
     for annotation in changed(before, after, "/metadata/annotations") {
         let removed =
             map(after, "/metadata/annotations").is_none_or(|it| !it.contains_key(annotation));
-        let wished = write.kind == "Pod"
-            && !removed
-            && wishes.is_some_and(|wishes| wishes.contains_key(annotation));
+        let wished = write.kind == "Pod" && !removed && is_wished(annotation);
         if !wished && !annotation.starts_with(OURS) {
             return Err(format!("annotation {annotation}"));
         }

@@ -106,7 +106,7 @@ pub(super) fn no_candidate_loses_its_primary(checker: &mut Checker, step: &Step)
 /// shard in one outage; the target has the highest offset among the live.
 ///
 /// A primary that came back less than a blink ago, or that was none yet when the operator looked, counts as
-/// gone: nobody could know of it.
+/// gone: nobody could know of it. So does one whose pod was deleted by force and that has not ended yet.
 pub(super) fn takeover_is_the_last_resort(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past, membership, ..
@@ -182,7 +182,10 @@ fn sees_a_quorum<'a>(past: &'a Past, by: Actor, target: &'a Process) -> Option<&
         .map(|row| row.id.as_str())
         .collect();
     let looked = past.looked_at(by, &target.home);
-    let known = |it: &&Process| past.is_old_news(&it.pod) && past.leading_since(&it.pod) <= looked;
+    let known = |it: &&Process| {
+        let told = past.is_old_news(&it.pod) && past.leading_since(&it.pod) <= looked;
+        told && scene.pod(&it.pod).is_some()
+    };
     let voters: Vec<&Process> = owners
         .iter()
         .filter_map(|id| scene.by_id(id))
@@ -240,13 +243,17 @@ pub(super) fn moving(scene: &Scene, home: &Name, primary: &str) -> Option<String
 /// S13: ADDSLOTS only for slots that no live node claims in any live node's view, and only when all agree
 /// on the count.
 ///
-/// Except: a node that was reset takes back what the others still take for its own.
+/// Except: a node that was reset takes back what the others still take for its own, and what a hand did since the
+/// operator looked.
 /// Nodes are those that are to stay: one on its way out is asked by nobody.
 pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
     let Some((command, told)) = obeyed(past, step) else {
         return Ok(());
     };
+    if past.is_meddled_with(step.by, &told.home) {
+        return Ok(());
+    }
     let wanted = if command.is(&["CLUSTER", "ADDSLOTSRANGE"]) {
         Slots::of_pairs(command.words.get(2..).unwrap_or_default())
     } else if command.is(&["CLUSTER", "ADDSLOTS"]) {

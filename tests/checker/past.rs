@@ -79,6 +79,8 @@ pub(super) struct Past {
     edits: BTreeMap<Name, Vec<(Millis, usize)>>,
     /// When a person last edited the menu.
     menu_edit: Millis,
+    /// When a hand last told a process of a cluster to change the topology.
+    meddled: BTreeMap<Name, Millis>,
     /// What must come about, and since when.
     pub(super) stable: Option<(Goal, Millis)>,
     /// There is nothing to do.
@@ -104,6 +106,7 @@ impl Past {
             trouble_at: 0,
             edits: BTreeMap::new(),
             menu_edit: 0,
+            meddled: BTreeMap::new(),
             stable: None,
             calm: false,
         }
@@ -132,6 +135,10 @@ impl Past {
             (What::Command(command), Actor::User | Actor::Saboteur)
                 if command.changes_topology() =>
             {
+                if let Some(process) = self.scene.reached(command) {
+                    let home = process.home.clone();
+                    self.meddled.insert(home, step.at);
+                }
                 let pods = command.pod.iter().cloned().collect();
                 self.hit(pods, false);
             }
@@ -344,6 +351,12 @@ impl Past {
     pub(super) fn may_not_know(&self, by: Actor, cluster: &Name) -> bool {
         let looked = self.looked_at(by, cluster);
         looked <= self.own_edit(cluster) || looked <= self.menu_edit + self.rules.cache_lag
+    }
+
+    /// Whether a hand changed the topology after this operator looked.
+    pub(super) fn is_meddled_with(&self, by: Actor, cluster: &Name) -> bool {
+        let meddled = self.meddled.get(cluster).copied();
+        meddled.is_some_and(|at| at >= self.looked_at(by, cluster))
     }
 
     /// When a person last changed what a cluster should be.

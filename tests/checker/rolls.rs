@@ -83,7 +83,8 @@ fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
             Role::Replica { of, .. } => Some(of.clone()),
             Role::Primary => None,
         };
-        let promoted = follows.is_none();
+        // One that was reset is nobody's replica, and no primary of anything.
+        let promoted = follows.is_none() && !process.own().is_empty();
         let before = rolls.roles.insert(process.pod.clone(), follows);
         let Some(former) = before.flatten().filter(|_| promoted) else {
             continue;
@@ -170,6 +171,13 @@ pub(super) fn one_shard_in_motion(checker: &mut Checker, step: &Step) -> Verdict
         ));
     }
     Ok(())
+}
+
+/// How many members the shards in motion have beyond those that they had when it began.
+pub(super) fn surplus(past: &Past, rolls: &Memory, cluster: &Name) -> usize {
+    let moving = rolls.moving.get(cluster).into_iter().flatten();
+    let beyond = moving.map(|(index, begun)| members(past, cluster, *index) - begun);
+    beyond.map(|more| usize::try_from(more).unwrap_or(0)).sum()
 }
 
 /// How many members each shard should have.

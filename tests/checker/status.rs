@@ -20,6 +20,7 @@ use super::evidence::What;
 use super::lifecycle::written;
 use super::past::Past;
 use super::past::cluster_of;
+use super::rolls;
 use super::scene::Body as _;
 use super::scene::STAMP;
 use super::scene::Scene;
@@ -38,14 +39,25 @@ pub(super) struct Memory {
 /// S18: `Active` is written only when every condition of the contract's section 7 holds in ground truth.
 ///
 /// It must have held at some moment since the tick that writes it began.
+///
+/// Except: a roll that an Invalid state interrupted goes on, with the members that it had brought.
 pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict {
-    let Checker { past, status, .. } = checker;
+    let Checker {
+        past,
+        status,
+        rolls,
+        ..
+    } = checker;
+    let whole = |cluster: &Object| {
+        let surplus = rolls::surplus(past, rolls, &cluster.name);
+        formed(&past.scene, cluster, surplus)
+    };
     if past.fresh {
         for cluster in past.scene.kind("ValkeyCluster") {
             if cluster.text("/status/state") == "Active" {
                 continue;
             }
-            let seen = match formed(&past.scene, cluster) {
+            let seen = match whole(cluster) {
                 Ok(()) => Ok(past.at),
                 Err(why) => {
                     let last = match status.formed.get(&cluster.name) {
@@ -78,11 +90,7 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
             node.name
         ));
     }
-    if past
-        .scene
-        .cluster(name)
-        .is_some_and(|it| formed(&past.scene, it).is_ok())
-    {
+    if past.scene.cluster(name).is_some_and(|it| whole(it).is_ok()) {
         return Ok(());
     }
     match status.formed.get(name) {
@@ -92,8 +100,8 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     }
 }
 
-/// Whether a cluster is what an Active one must be, by its snapshot's shape.
-pub(super) fn formed(scene: &Scene, cluster: &Object) -> Verdict {
+/// Whether a cluster is what an Active one must be, by its snapshot's shape and so many nodes that may be there beside.
+fn formed(scene: &Scene, cluster: &Object, surplus: usize) -> Verdict {
     let target = cluster.body.at("/status/targetSpec");
     let spec = target.or_else(|| cluster.body.get("spec"));
     let shape = spec.map_or(
@@ -104,7 +112,7 @@ pub(super) fn formed(scene: &Scene, cluster: &Object) -> Verdict {
         Shape::of,
     );
     let nodes: Vec<&Object> = scene.staying(&cluster.name).collect();
-    if nodes.len() != shape.nodes() {
+    if !(shape.nodes()..=shape.nodes() + surplus).contains(&nodes.len()) {
         return Err(format!("it has {} of {} nodes", nodes.len(), shape.nodes()));
     }
     let mut replicas: BTreeMap<&str, usize> = BTreeMap::new();

@@ -196,6 +196,21 @@ fn rules(plan: &Plan, options: &Options) -> Rules {
     }
 }
 
+/// By how much a process's clock is put back at the most. A primary that was among a minority by the later time
+/// takes part again only when its clock says that the time-out has passed since (`clusterUpdateState` in
+/// `cluster_legacy.c`).
+fn set_back(plan: &Plan) -> Millis {
+    let of = |&(_, act): &(Millis, Act)| match act {
+        Act::Fault(Fault::ShiftClock {
+            pick: Some(_),
+            seconds,
+            ..
+        }) => u64::try_from(seconds).unwrap_or(0) * 1_000,
+        Act::Fault(_) | Act::Edit(_) => 0,
+    };
+    plan.acts.iter().map(of).max().unwrap_or(0)
+}
+
 /// Whether a user makes a member forget another.
 fn bans(plan: &Plan) -> bool {
     let forgets = |act: Act| {
@@ -399,7 +414,7 @@ impl Play {
             self.stage.put_right(&mut world, plan.shape);
         }
         let grace = self.grace(plan);
-        take(&self.world).record.allow(grace);
+        take(&self.world).record.allow(grace + set_back(plan));
         // A cluster that is still going is asked for again once it is gone.
         let last = take(&self.world).now() + 60 * LOOK + grace;
         loop {
@@ -426,7 +441,8 @@ impl Play {
         let begun = take(&self.world).now();
         let lost = self.grace(plan);
         let quiet = QUIET + lost.min(LAG) + if bans(plan) { BAN } else { 0 };
-        let bound = begun + lost + (60 + 15 * Millis::from(plan.shape.nodes()) + 60) * LOOK;
+        let ticks = 60 + 15 * Millis::from(plan.shape.nodes()) + 60;
+        let bound = begun + lost + ticks * LOOK + set_back(plan);
         loop {
             {
                 let mut world = take(&self.world);
@@ -468,7 +484,9 @@ impl Play {
         }
         let now = take(&self.world).now();
         self.wait_until(now + options.calm).await;
+        let is_told = take(&self.world).now() >= begun + lost;
         if self.stage.wish.exists
+            && is_told
             && let Err(odd) = Box::pin(onlooker.at_rest()).await
         {
             let mut world = take(&self.world);

@@ -150,7 +150,10 @@ fn millis_to_hours(millis: u64) -> f64 {
     millis as f64 / 3_600_000.0
 }
 
-/// How often each rule was broken, and by which run first.
+/// So many runs that break a rule are named.
+const SHOWN: usize = 10;
+
+/// How often each rule was broken, and by which runs.
 fn counted(jobs: &[Job], failures: &[Failure]) -> String {
     let mut rules: BTreeMap<&str, Vec<&Failure>> = BTreeMap::new();
     for failure in failures {
@@ -158,14 +161,13 @@ fn counted(jobs: &[Job], failures: &[Failure]) -> String {
     }
     let mut text = String::new();
     for (rule, failures) in rules {
-        let first = failures[0];
-        let (count, name) = (failures.len(), &jobs[first.index].name);
-        let story: String = first.story.chars().take(300).collect();
-        writeln!(
-            text,
-            "{rule} is broken by {count} runs, first by {name}: {story}"
-        )
-        .expect("memory takes it");
+        let count = failures.len();
+        writeln!(text, "{rule} is broken by {count} runs:").expect("memory takes it");
+        for failure in failures.iter().take(SHOWN) {
+            let story: String = failure.story.chars().take(300).collect();
+            let name = &jobs[failure.index].name;
+            writeln!(text, "  {name}: {story}").expect("memory takes it");
+        }
     }
     text
 }

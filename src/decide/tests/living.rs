@@ -696,6 +696,11 @@ fn a_fresh_primarys_claim_is_made_the_greatest_before_it_counts() {
         "3x1: x=0/3(joining=primary) | s1: c=1/3(epoch=2) d<c | e=2/3(epoch=3) f<e",
         expect!["take BumpEpoch(x): the claims of x do not have the greatest epoch"],
     );
+    // Of two fresh ones neither has to outbid the other.
+    check(
+        "3x0: x=0/3(joining=primary,epoch=4) | y=1/3(joining=primary,epoch=5) | e=2/3(epoch=3)",
+        expect!["take CompleteJoin(x): x has all that its shard has"],
+    );
     check(
         "3x1: x=0/3(joining=primary,epoch=4,notok) | s1: c=1/3(epoch=2) d<c | e=2/3(epoch=3) f<e",
         expect!["take CreateNode(shard (0), (Replica)): shard 0 has 1 of 2 nodes"],
@@ -1497,6 +1502,13 @@ fn a_newcomer_with_the_last_copy_stays() {
     check(
         "3x0: a=0/3 b<a(joining,old) | c=1/3 | d=2/3",
         expect!["take DeleteNode(b): b was still joining when what it is made of changed"],
+    );
+    // Nor does one go that a hand gave slots.
+    check(
+        "3x0: a=1-5460 b=0-0(joining,old) | c=1/3 | d=2/3",
+        expect![
+            "take Migrate(Batch { source: b, target: a, slots: SlotSet { ranges: [SlotRange { start: 0, end: 0 }] } }): shard 0 has more than its share of slots, shard 0 has less"
+        ],
     );
 }
 
