@@ -159,11 +159,11 @@ impl Kube {
 
     /// Looks which containers ended; their kubelets see it a little later.
     pub(super) fn notice_exits(&mut self, now: Millis, containers: &mut dyn Containers) {
-        let running: Vec<String> = self.kubelets.running.iter().cloned().collect();
-        for uid in running {
-            if let Some(exit) = containers.exited(now, &uid) {
-                self.ended(now, &uid, exit);
-            }
+        let running = self.kubelets.running.iter();
+        let exits = running.filter_map(|uid| Some((uid.clone(), containers.exited(now, uid)?)));
+        let exits: Vec<(String, Exit)> = exits.collect();
+        for (uid, exit) in exits {
+            self.ended(now, &uid, exit);
         }
     }
 
