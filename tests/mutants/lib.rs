@@ -59,18 +59,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         noticed_by: SWARM,
     },
     Mutant {
-        name: "meet-a-stranger",
-        story: "B45, F23: an address that has passed to another cluster's pod is introduced, since a \
-                refused login is taken for an open door (S16)",
-        edits: &[Edit {
-            file: "src/valkey/client.rs",
-            text: "Ok(()) => Ok(connection),",
-            replacement: "Ok(()) => Ok(connection),
-        Err(error) if refusal(&error).is_some() => Ok(connection),",
-        }],
-        noticed_by: SWARM,
-    },
-    Mutant {
         name: "slots-without-consensus",
         story: "B46: slots are given while nodes disagree on how many are given already (S13)",
         edits: &[Edit {
