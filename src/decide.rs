@@ -241,7 +241,7 @@ pub fn decide(world: &World, desired: &Desired) -> Decision {
 
 fn ladder_of(scene: Scene<'_>) -> &'static [Level] {
     match scene.world.cluster.status.state {
-        ClusterState::Creating if tls::is_formed(scene.world) => &[
+        ClusterState::Creating if scene.world.is_formed() => &[
             Level::Strict(COMMON),
             Level::Open(STABILITY),
             Level::Strict(REFORMED),

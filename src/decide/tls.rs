@@ -10,7 +10,7 @@ use crate::model::decision::{Action, Verdict};
 use crate::model::desired::{Shape, TlsOffer};
 use crate::model::name::ShardIndex;
 use crate::model::why::Why;
-use crate::model::world::{Keeping, NodeFacts, World};
+use crate::model::world::{Keeping, NodeFacts};
 
 /// The state follows the Secret, whatever it was.
 pub(super) fn validated(scene: Scene<'_>) -> Verdict {
@@ -56,12 +56,6 @@ fn unusable(offer: &TlsOffer) -> Option<Why> {
     })
 }
 
-/// Whether a cluster was formed: nodes become Active when it does.
-pub(super) fn is_formed(world: &World) -> bool {
-    let mut staying = world.nodes.values().filter(|node| !node.deleting);
-    staying.any(|node| node.spec.lifecycle != Lifecycle::Joining)
-}
-
 /// A cluster that was formed before and is whole is Active again. Nodes that join or leave go on with
 /// that then. A shard that was emptied meanwhile is no part of it any more, and a replica that joined is.
 pub(super) fn formed(scene: Scene<'_>) -> Verdict {
@@ -82,7 +76,7 @@ fn shape(scene: Scene<'_>) -> Shape {
         shards: spec.shards,
         replicas: spec.replicas_per_shard,
     };
-    if is_formed(world) {
+    if world.is_formed() {
         return formed_shape(scene, live);
     }
     let begun = world.cluster.status.target_spec.as_ref();

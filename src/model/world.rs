@@ -37,6 +37,15 @@ pub struct World {
     pub default_zone_spread: ZoneSpread,
 }
 
+impl World {
+    /// Whether the cluster was formed once: nodes become Active when it does.
+    #[must_use]
+    pub fn is_formed(&self) -> bool {
+        let mut staying = self.nodes.values().filter(|node| !node.deleting);
+        staying.any(|node| node.spec.lifecycle != Lifecycle::Joining)
+    }
+}
+
 /// The `ValkeyCluster` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterFacts {

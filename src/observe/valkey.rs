@@ -48,10 +48,11 @@ fn without_account(world: &World, node: &NodeFacts, failure: &Error) -> Sighting
     }
 }
 
-/// Whether a cluster that is being formed still waits for pods.
+/// Whether a cluster that is being formed still waits for pods: nobody is asked before. One that was formed serves.
 pub(super) fn starting(world: &World) -> bool {
     let mut staying = world.nodes.values().filter(|node| !node.deleting);
     world.cluster.status.state == ClusterState::Creating
+        && !world.is_formed()
         && staying.any(|node| address(node).is_none())
 }
 

@@ -1,7 +1,10 @@
 //! Runs that once broke a rule, each by the name of what it showed.
 //! Never drawn from a seed: they stay what they are when the swarm learns to do more.
 
-use crate::plan::{Act, Edit, Fault, Kept, Meddling, Millis, Plan, Shape, Spoilt, Watched};
+use crate::kube::client::Moment;
+use crate::plan::{
+    Act, Edit, Fault, Kept, Meddling, Millis, Plan, Refusal, Shape, Spoilt, Watched,
+};
 use crate::run::Outcome;
 use crate::scenario::{self, edit, fault, kill, plan};
 
@@ -248,5 +251,33 @@ fn who_joins_on_the_way_back_counts() {
         seed: 1735,
         hosts: 4,
         ..plan((1, 3), &acts)
+    });
+}
+
+/// An operator died while it called a cluster Active, with half of the nodes told, and an edit had made them outdated: as
+/// long as a pod started nobody was asked, and a primary was taken for a newcomer and sent off with the last copy.
+#[test]
+fn a_cluster_that_is_half_active_is_asked() {
+    let broken = Fault::Refuse {
+        how: Refusal::Broken { done: true },
+        one_in: 2,
+        lasts: 6_461,
+    };
+    let crash = Fault::KillAtWrite {
+        writes: 9,
+        moment: Moment::BeforeEffect,
+    };
+    let acts = [
+        edit(118, Edit::Apply),
+        fault(3_419, broken),
+        edit(7_563, Edit::Set { leaf: 22, value: 0 }),
+        fault(13_568, crash),
+        edit(16_013, Edit::Annotate(202)),
+        edit(18_994, Edit::PutBack { leaf: 22 }),
+    ];
+    scenario::holds(&Plan {
+        seed: 6525,
+        hosts: 2,
+        ..plan((3, 1), &acts)
     });
 }
