@@ -32,6 +32,8 @@ use super::slots::SLOTS;
 pub(super) struct Memory {
     /// When a cluster that is not Active was last seen to be as an Active one must be, or why it was not.
     formed: BTreeMap<Name, Result<Millis, (Option<Millis>, String)>>,
+    /// The clusters that were Active before, by uid.
+    active: BTreeSet<String>,
     /// Since when a cluster's references have not resolved, and why.
     unresolved: BTreeMap<Name, (Millis, String)>,
 }
@@ -40,7 +42,8 @@ pub(super) struct Memory {
 ///
 /// It must have held at some moment since the tick that writes it began.
 ///
-/// Except: a roll that an Invalid state interrupted goes on, with the members that it had brought.
+/// Except: on the way back from Invalid a roll goes on with the members that it had brought, and who was joining
+/// goes on with that.
 pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past,
@@ -48,16 +51,19 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
         rolls,
         ..
     } = checker;
-    let whole = |cluster: &Object| {
+    let whole = |cluster: &Object, again: bool| {
         let surplus = rolls::surplus(past, rolls, &cluster.name);
-        formed(&past.scene, cluster, surplus)
+        let nodes = past.scene.staying(&cluster.name);
+        let nodes = nodes.filter(|node| !again || is_active(node));
+        formed(&past.scene, cluster, &nodes.collect::<Vec<_>>(), surplus)
     };
     if past.fresh {
         for cluster in past.scene.kind("ValkeyCluster") {
             if cluster.text("/status/state") == "Active" {
+                status.active.insert(cluster.uid().to_owned());
                 continue;
             }
-            let seen = match whole(cluster) {
+            let seen = match whole(cluster, status.active.contains(cluster.uid())) {
                 Ok(()) => Ok(past.at),
                 Err(why) => {
                     let last = match status.formed.get(&cluster.name) {
@@ -83,14 +89,22 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     };
     let name = &write.name;
     let looked = past.looked_at(step.by, name);
+    let again = write
+        .before
+        .as_deref()
+        .is_some_and(|it| status.active.contains(it.uid()));
     let mut nodes = past.scene.staying(name);
-    if let Some(node) = nodes.find(|node| node.text("/spec/lifecycle") != "Active") {
+    if let Some(node) = nodes.find(|node| !again && !is_active(node)) {
         return Err(format!(
             "{name} is called Active while node {} is not",
             node.name
         ));
     }
-    if past.scene.cluster(name).is_some_and(|it| whole(it).is_ok()) {
+    if past
+        .scene
+        .cluster(name)
+        .is_some_and(|it| whole(it, again).is_ok())
+    {
         return Ok(());
     }
     match status.formed.get(name) {
@@ -100,8 +114,14 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     }
 }
 
-/// Whether a cluster is what an Active one must be, by its snapshot's shape and so many nodes that may be there beside.
-fn formed(scene: &Scene, cluster: &Object, surplus: usize) -> Verdict {
+/// Whether a node is a full member.
+fn is_active(node: &Object) -> bool {
+    node.text("/spec/lifecycle") == "Active"
+}
+
+/// Whether a cluster of these nodes is what an Active one must be, by its snapshot's shape and so many nodes that may be
+/// there beside.
+fn formed(scene: &Scene, cluster: &Object, nodes: &[&Object], surplus: usize) -> Verdict {
     let target = cluster.body.at("/status/targetSpec");
     let spec = target.or_else(|| cluster.body.get("spec"));
     let shape = spec.map_or(
@@ -111,7 +131,6 @@ fn formed(scene: &Scene, cluster: &Object, surplus: usize) -> Verdict {
         },
         Shape::of,
     );
-    let nodes: Vec<&Object> = scene.staying(&cluster.name).collect();
     if !(shape.nodes()..=shape.nodes() + surplus).contains(&nodes.len()) {
         return Err(format!("it has {} of {} nodes", nodes.len(), shape.nodes()));
     }

@@ -105,14 +105,21 @@ impl Onlooker {
             .iter()
             .filter(|(at, _)| (look.begun..=look.ended).contains(at));
         let after = decided.iter().find(|(at, _)| *at > look.ended);
-        let mut around = before.into_iter().chain(during).chain(after);
-        let agrees = around.any(|(_, verdict)| *verdict == look.verdict);
+        let around = before.into_iter().chain(during).chain(after);
+        let agrees = around.clone().any(|(_, verdict)| *verdict == look.verdict);
+        // Who is told to forget a node is introduced to it again and again, and forgets it in between.
+        let introduces = |verdict: &str| {
+            let steps = ["Meet", "Handshaking", "NotKnownByAll"];
+            steps.iter().any(|step| verdict.contains(step))
+        };
+        let greets =
+            introduces(&look.verdict) && around.clone().any(|(_, verdict)| introduces(verdict));
         // Only the operator that was told by a node what is wrong with its ACL file knows it.
         let knows_more = before
             .into_iter()
             .chain(after)
             .any(|(_, verdict)| verdict.contains("AclRefused"));
-        if agrees || knows_more {
+        if agrees || knows_more || greets {
             self.agreed += u64::from(agrees);
             self.odd = 0;
             self.pending = None;

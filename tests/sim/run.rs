@@ -42,6 +42,8 @@ const QUIET: Millis = 15_000;
 /// For so long a member that a user told to forget another does not hear of it again (`CLUSTER_BLACKLIST_TTL` in
 /// `cluster_legacy.c`), and the operator can only wait.
 const BAN: Millis = 60_000;
+/// What the operator knows of Secrets is not older.
+const SECRETS_AGE: Millis = 6_000;
 /// A killed operator is started again so much later, where nothing else is said.
 const RESTART: Millis = 500;
 
@@ -470,7 +472,7 @@ impl Play {
                 }
             }
             // Until then the operator may not have heard of what a live look shows.
-            let is_told = take(&self.world).now() >= begun + lost;
+            let is_told = take(&self.world).now() >= begun + lost + SECRETS_AGE;
             if options.compares
                 && is_told
                 && let Err(odd) = Box::pin(onlooker.look()).await
