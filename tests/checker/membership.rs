@@ -189,7 +189,8 @@ fn sees_a_quorum<'a>(past: &'a Past, by: Actor, target: &'a Process) -> Option<&
     let voters: Vec<&Process> = owners
         .iter()
         .filter_map(|id| scene.by_id(id))
-        .filter(|it| it.life == Life::Alive && it.is_primary())
+        // One that was reset owns nothing by its own account, and has no vote.
+        .filter(|it| it.life == Life::Alive && it.is_primary() && !it.own().is_empty())
         .filter(known)
         .collect();
     scene.alive(&target.home).find(|anyone| {

@@ -42,8 +42,8 @@ pub(super) struct Memory {
 ///
 /// It must have held at some moment since the tick that writes it began.
 ///
-/// Except: on the way back from Invalid a roll goes on with the members that it had brought, and who was joining
-/// goes on with that.
+/// Except: on the way back from Invalid a roll goes on with the members that it had brought, who was joining goes on
+/// with that, and a shard that waits for its first slots goes on waiting.
 pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past,
@@ -54,7 +54,8 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     let whole = |cluster: &Object, again: bool| {
         let surplus = rolls::surplus(past, rolls, &cluster.name);
         let nodes = past.scene.staying(&cluster.name);
-        let nodes = nodes.filter(|node| !again || is_active(node));
+        let serves = |node: &Object| !past.slots_of_shard(node.annotation(STAMP)).is_empty();
+        let nodes = nodes.filter(|node| !again || is_active(node) && serves(node));
         formed(&past.scene, cluster, &nodes.collect::<Vec<_>>(), surplus)
     };
     if past.fresh {
