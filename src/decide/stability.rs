@@ -31,7 +31,9 @@ pub(super) fn failed_primary(scene: Scene<'_>) -> Verdict {
         Primary::Answers(primary) => primary_leaving(topology, shard, primary),
         Primary::Nobody => Verdict::Pass,
     });
-    match join::first(unheard) {
+    let strangers = topology.strangers.values();
+    let succeeded = strangers.map(|stranger| succeeded_in_part(topology, stranger));
+    match join::first(unheard.chain(succeeded)) {
         Verdict::Pass => orphaned_slots(scene),
         verdict @ (Verdict::Take(_, _) | Verdict::Hold(_)) => verdict,
     }
@@ -87,6 +89,19 @@ fn primary_unheard(topology: &Topology<'_>, shard: &Shard<'_>, dead: &Stranger<'
         Verdict::Take(Action::Takeover(replica), Why::NoQuorum(id))
     } else {
         unproven
+    }
+}
+
+/// An owner that was outlived by its successor, which has a part of its slots: without replicas they move there in a roll.
+fn succeeded_in_part(topology: &Topology<'_>, dead: &Stranger<'_>) -> Verdict {
+    let shard = dead
+        .node
+        .and_then(|node| topology.shards.get(&node.shard()));
+    match shard {
+        Some(shard) if !dead.slots.is_empty() && matches!(shard.primary, Primary::Answers(_)) => {
+            primary_unheard(topology, shard, dead)
+        }
+        Some(_) | None => Verdict::Pass,
     }
 }
 
