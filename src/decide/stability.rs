@@ -164,9 +164,7 @@ fn orphaned_slots(scene: Scene<'_>) -> Verdict {
         (!slots.is_empty()).then_some((answer.node, slots))
     });
     if let Some((node, slots)) = back {
-        let why = Why::SlotsOrphaned(node.shard());
-        let primary = node.name.clone();
-        return Verdict::Take(Action::AdoptSlots { primary, slots }, why);
+        return adopted(node, slots);
     }
     let without: Vec<ShardIndex> = shards_without_owner(scene);
     let Some(&index) = without.first() else {
@@ -252,8 +250,12 @@ fn adopt(topology: &Topology<'_>, primary: Answer<'_>, slots: SlotSet) -> Verdic
     if let Some(why) = disagreement(topology, topology.owned.count()) {
         return Verdict::Hold(why);
     }
-    let why = Why::SlotsOrphaned(primary.node.shard());
-    let primary = primary.node.name.clone();
+    adopted(primary.node, slots)
+}
+
+fn adopted(node: &NodeFacts, slots: SlotSet) -> Verdict {
+    let why = Why::SlotsOrphaned(node.shard());
+    let primary = node.name.clone();
     Verdict::Take(Action::AdoptSlots { primary, slots }, why)
 }
 

@@ -269,8 +269,7 @@ pub(super) fn slots_are_free_when_given(checker: &mut Checker, step: &Step) -> V
     };
     let scene = &past.scene;
     let given = || format!("{} was given {wanted}", told.told());
-    let own = told.table.iter().find(|row| row.id == told.id);
-    let gave_up = own.is_none_or(|own| !own.slots.meets(&wanted));
+    let gave_up = !told.own().meets(&wanted);
     let mut rows = scene.standing(&told.home).flat_map(|node| &node.table);
     let takes_back =
         gave_up && rows.any(|row| row.id == told.id && wanted.without(&row.slots).is_empty());

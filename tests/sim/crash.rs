@@ -2,27 +2,20 @@
 //! Never judged by rules alone: each run has to end where the undisturbed one does.
 
 use crate::kube::client::Moment;
-use crate::plan::{Act, Edit, Fault, Kept, Millis, Part, Plan, Shape};
+use crate::plan::{Act, Edit, Fault, Kept, Millis, Part, Plan};
 use crate::run::{Options, run};
+use crate::scenario::{self, edit};
 use crate::suite::{Job, hold};
 
 /// What is tried, by name.
 #[expect(clippy::too_many_lines, reason = "one entry a workflow")]
 pub(crate) fn workflows() -> Vec<(&'static str, Plan)> {
     let edits = |shape: (u32, u32), acts: &[(Millis, Edit)]| {
-        let (shards, replicas) = shape;
-        let acts: Vec<(Millis, Act)> = acts
-            .iter()
-            .map(|(at, edit)| (*at, Act::Edit(*edit)))
-            .collect();
+        let acts: Vec<(Millis, Act)> = acts.iter().map(|(at, it)| edit(*at, *it)).collect();
         let last = acts.last().map_or(0, |(at, _)| *at);
         Plan {
-            seed: 1,
-            hosts: 3,
-            neighbour: false,
-            shape: Shape { shards, replicas },
-            acts,
             healed: last + 20_000,
+            ..scenario::plan(shape, &acts)
         }
     };
     let apply = (0, Edit::Apply);

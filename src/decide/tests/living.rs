@@ -1494,8 +1494,16 @@ fn a_formed_cluster_passes_through_creating_with_its_repairs() {
 /// What had not moved yet was waited for, for ever: its shard had an owner all the same.
 #[test]
 fn a_primary_that_dies_while_its_slots_move_to_its_successor_is_given_up() {
-    check("3x0: a=6-5460(dead) b=0-5 | c=1/3 | d=2/3", expect!["take Forget(id-a): shard 0 lost every copy of its data with its primary id-a: its slots start empty"]);
-    check("3x0: a=6-5460(mute) b=0-5 | c=1/3 | d=2/3", expect!["hold: the primary of shard 0 does not answer and is not proven dead"]);
+    check(
+        "3x0: a=6-5460(dead) b=0-5 | c=1/3 | d=2/3",
+        expect![
+            "take Forget(id-a): shard 0 lost every copy of its data with its primary id-a: its slots start empty"
+        ],
+    );
+    check(
+        "3x0: a=6-5460(mute) b=0-5 | c=1/3 | d=2/3",
+        expect!["hold: the primary of shard 0 does not answer and is not proven dead"],
+    );
 }
 
 /// A newcomer had the data of a primary that died a moment ago, and went because a newer spec would have made
