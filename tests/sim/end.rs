@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::checker::evidence::{Life, Name, Role, Snapshot};
+use crate::hands::found;
 use crate::kube::kinds::Kind;
+use crate::plan::Kept;
 use crate::wish::{CERTIFICATE, CLUSTER, NAMESPACE, Wish};
 use crate::world::World;
 
@@ -61,6 +63,11 @@ pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<()
     if cluster["status"]["state"] != "Active" {
         let waits: &Value = &cluster["status"];
         return Err(format!("the cluster is not Active: {waits}"));
+    }
+    // That one was taken is made up for with the next list, if its event was lost.
+    let kept = [Kept::Service, Kept::AclConfigMap];
+    if let Some(missing) = kept.into_iter().find(|it| found(world, *it).is_none()) {
+        return Err(format!("{missing:?} is not there"));
     }
     let home = Name::new(NAMESPACE, CLUSTER);
     let alive = truth

@@ -19,6 +19,7 @@ use crate::kube::client::{Gate, Moment, Switch};
 use crate::kube::faults::Caller;
 use crate::kube::rng::Rng;
 use crate::pipes::Pipes;
+use crate::plan::Millis;
 use crate::valkey::CLOCK_AT_START;
 use crate::world::World;
 
@@ -52,12 +53,12 @@ impl Running {
 
 impl Operators {
     /// How many writes came out of the first one.
-    pub(crate) fn first_writes(&self) -> u64 {
-        self.first.as_ref().map_or(0, Switch::writes)
+    pub(crate) fn first_writes(&self) -> Vec<Millis> {
+        self.first.as_ref().map_or_else(Vec::new, Switch::writes)
     }
 
     /// Starts an operator, which ends at that write, if one is given.
-    pub(crate) fn start(&mut self, number: u32, crash: Option<(u64, Moment)>) -> Running {
+    pub(crate) fn start(&mut self, number: u32, crash: Option<(usize, Moment)>) -> Running {
         let switch = Switch::default();
         if let Some((write, moment)) = crash {
             switch.crash_at(write, moment);

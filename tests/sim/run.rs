@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// Keep the story.
     pub(crate) story: bool,
     /// The first operator ends at this write.
-    pub(crate) crash: Option<(u64, Moment)>,
+    pub(crate) crash: Option<(usize, Moment)>,
     /// Rules of the API server's misbehaviour, in force from the start.
     pub(crate) trouble: Vec<crate::kube::faults::Rule>,
     /// How long it has to stay quiet at the end: longer than the 30 seconds between two passes.
@@ -85,8 +85,8 @@ pub(crate) struct Outcome {
     pub(crate) actions: u64,
     /// How many of the plugin's plans were found to be the operator's decisions.
     pub(crate) agreed: u64,
-    /// Writes of the first operator.
-    pub(crate) writes: u64,
+    /// When the first operator wrote.
+    pub(crate) writes: Vec<Millis>,
     /// Faults by id.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// How often each rule of trouble hit.
@@ -290,7 +290,7 @@ impl Play {
             }
             Fault::KillAtWrite { writes, moment } => {
                 if let Some(Running { switch, .. }) = self.running.first() {
-                    switch.crash_at(switch.writes() + writes, moment);
+                    switch.crash_at(switch.writes().len() + writes, moment);
                 }
             }
             Fault::Second { lasts } => {

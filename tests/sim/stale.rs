@@ -1,9 +1,9 @@
 //! Sim-C: every workflow with each read late or old, and with each event of a watch lost, doubled or late.
 //! Never two of them in one run: what one does must not hide behind another.
 
-use crate::crash::workflows;
+use crate::crash::{Workflow, workflows};
 use crate::kube::faults::{Effect, Match, Rule, Verb};
-use crate::plan::{Act, Fault, Plan};
+use crate::plan::{Act, Fault, Millis, Plan};
 use crate::run::{Options, Outcome, run};
 use crate::suite::{Job, count, hold};
 
@@ -32,14 +32,18 @@ const THIN: usize = 4;
 fn every_read_can_be_old_and_every_event_be_lost() {
     let thin = count("THIN", THIN);
     let mut jobs = Vec::new();
-    for (name, plan) in workflows() {
-        let (undisturbed, counts) = counted(&plan);
+    for workflow in workflows() {
+        let Workflow { name, plan, from } = &workflow;
+        let (undisturbed, counts) = counted(plan, *from);
         assert_eq!(undisturbed.violation, None, "{name}, undisturbed");
         let job = |what: &str, number: u64, rule: Rule| Job {
             name: format!("{name}, {what} {number}"),
             plan: plan.clone(),
             options: Options {
-                trouble: vec![rule],
+                trouble: vec![Rule {
+                    from: *from,
+                    ..rule
+                }],
                 compares: false,
                 ..Options::default()
             },
@@ -61,21 +65,25 @@ fn every_read_can_be_old_and_every_event_be_lost() {
                     .map(|number| job(what, number, nth(of_events(), effect.clone(), number))),
             );
         }
-        jobs.extend(restarts(name, &plan, &undisturbed, thin));
+        jobs.extend(restarts(&workflow, &undisturbed, thin));
     }
     hold("stale", &jobs);
 }
 
 /// A restarted operator fills its stores with lists that are older than what its predecessor wrote.
 fn restarts<'a>(
-    name: &'a str,
-    plan: &'a Plan,
+    workflow: &'a Workflow,
     undisturbed: &'a Outcome,
     thin: usize,
 ) -> impl Iterator<Item = Job> + 'a {
+    let Workflow { name, plan, .. } = workflow;
+    let (first, last) = (
+        workflow.first_of(&undisturbed.writes),
+        undisturbed.writes.len(),
+    );
     let writes = [1, 5, 20];
     writes.into_iter().flat_map(move |writes| {
-        (1..=undisturbed.writes).step_by(thin).map(move |crash| {
+        (first..=last).step_by(thin).map(move |crash| {
             let mut plan = plan.clone();
             let stale = Fault::StaleLists {
                 writes,
@@ -101,19 +109,13 @@ struct Counts {
     events: u64,
 }
 
-/// The undisturbed run, and how many reads and events it has.
-fn counted(plan: &Plan) -> (Outcome, Counts) {
-    let never = |of| Rule {
-        count: u64::MAX,
-        ..Rule::once(of, Effect::Delay { by: 0 })
-    };
+/// The undisturbed run, and how many reads and events it has from then on.
+fn counted(plan: &Plan, from: Millis) -> (Outcome, Counts) {
+    let all = |of, effect| Rule::during(of, effect, from, Millis::MAX);
     let options = Options {
         trouble: vec![
-            never(of_reads()),
-            Rule {
-                count: u64::MAX,
-                ..Rule::once(of_events(), Effect::Lag { by: 0 })
-            },
+            all(of_reads(), Effect::Delay { by: 0 }),
+            all(of_events(), Effect::Lag { by: 0 }),
         ],
         ..Options::default()
     };

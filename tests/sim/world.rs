@@ -168,16 +168,16 @@ impl World {
         connection: ConnectionId,
         words: &[Vec<u8>],
     ) {
+        let now = self.now();
         let mutating = mutates(words);
         let fate = if mutating {
-            switch.count_write()
+            switch.count_write(now)
         } else {
             Fate::Go
         };
         if fate == Fate::Vanish {
             return;
         }
-        let now = self.now();
         let truth = mutating.then(|| truth::snapshot(self));
         let command = (truth.as_deref()).map(|truth| truth::command(truth, to, words));
         let answer = self.net.command(now, connection, words);

@@ -89,13 +89,14 @@ struct SwitchState {
 #[derive(Debug, Default)]
 struct Life {
     off: bool,
-    writes: u64,
-    crash: Option<(u64, Moment)>,
+    /// When they were done.
+    writes: Vec<Millis>,
+    crash: Option<(usize, Moment)>,
 }
 
 impl Switch {
     /// The operator ends at this write, counted from 1.
-    pub(crate) fn crash_at(&self, write: u64, moment: Moment) {
+    pub(crate) fn crash_at(&self, write: usize, moment: Moment) {
         locked(&self.0.life).crash = Some((write, moment));
     }
 
@@ -104,9 +105,9 @@ impl Switch {
         locked(&self.0.life).crash = None;
     }
 
-    /// Writes so far: to the API server and to processes.
-    pub(crate) fn writes(&self) -> u64 {
-        locked(&self.0.life).writes
+    /// When it wrote so far: to the API server and to processes.
+    pub(crate) fn writes(&self) -> Vec<Millis> {
+        locked(&self.0.life).writes.clone()
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -120,15 +121,15 @@ impl Switch {
     }
 
     /// Counts a write that is about to be done. Every write asks, and does what it is told.
-    pub(crate) fn count_write(&self) -> Fate {
+    pub(crate) fn count_write(&self, now: Millis) -> Fate {
         let fate = {
             let mut life = locked(&self.0.life);
             if life.off {
                 return Fate::Vanish;
             }
-            life.writes += 1;
+            life.writes.push(now);
             match life.crash {
-                Some((write, moment)) if write == life.writes => match moment {
+                Some((write, moment)) if write == life.writes.len() => match moment {
                     Moment::BeforeEffect => Fate::Vanish,
                     Moment::AfterEffect => Fate::Mute,
                     Moment::AfterAnswer => Fate::Last,
@@ -371,7 +372,7 @@ impl Desk {
             (_, _, Some(Fate::Mute)) => Fate::Mute,
             (false, _, _) => Fate::Vanish,
             (true, _, Some(fate)) => fate,
-            (true, true, None) => switch.count_write(),
+            (true, true, None) => switch.count_write(now),
             (true, false, None) => Fate::Go,
         };
         if fate == Fate::Vanish {

@@ -160,7 +160,10 @@ impl Kube {
     /// Looks which containers ended; their kubelets see it a little later.
     pub(super) fn notice_exits(&mut self, now: Millis, containers: &mut dyn Containers) {
         let running = self.kubelets.running.iter();
-        let exits = running.filter_map(|uid| Some((uid.clone(), containers.exited(now, uid)?)));
+        let exits = running.filter_map(|uid| {
+            let exit = containers.exited(now, uid)?;
+            Some((uid.clone(), exit))
+        });
         let exits: Vec<(String, Exit)> = exits.collect();
         for (uid, exit) in exits {
             self.ended(now, &uid, exit);

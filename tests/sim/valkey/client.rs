@@ -501,16 +501,8 @@ impl Process {
                     .to_owned(),
             );
         }
-        let wanted = self.config.number("min-replicas-to-write");
-        let lag = self.config.number("min-replicas-max-lag");
-        let second = self.clock(net) / 1000;
         let replica = self.replication.has_target();
-        if has(WRITE_FLAG)
-            && !replica
-            && wanted > 0
-            && lag > 0
-            && self.replication.good(second, lag) < wanted
-        {
+        if has(WRITE_FLAG) && !replica && self.has_too_few_replicas(net) {
             return Some("NOREPLICAS Not enough good replicas to write.".to_owned());
         }
         if has(WRITE_FLAG) && replica && self.config.yes("replica-read-only") {
@@ -520,6 +512,13 @@ impl Process {
             return Some("LOADING Valkey is loading the dataset in memory".to_owned());
         }
         None
+    }
+
+    pub(super) fn has_too_few_replicas(&self, net: &Network) -> bool {
+        let wanted = self.config.number("min-replicas-to-write");
+        let lag = self.config.number("min-replicas-max-lag");
+        let second = self.clock(net) / 1000;
+        wanted > 0 && lag > 0 && self.replication.good(second, lag) < wanted
     }
 
     /// Who cannot save and is told to write by a primary or by a migration's source aborts (`processCommand`).

@@ -101,11 +101,16 @@ pub(super) fn is_container(name: &str) -> bool {
 }
 
 /// The subcommands of a container: the table has them in a row.
-pub(super) fn subcommands(name: &str) -> impl Iterator<Item = &'static Command> {
-    let prefix = format!("{name}|");
-    let first = COMMANDS.partition_point(|command| command.name < prefix.as_str());
+pub(super) fn subcommands(name: &str) -> impl Iterator<Item = &'static Command> + '_ {
+    let prefix = || name.bytes().chain([b'|']);
+    let first = COMMANDS.partition_point(|command| command.name.bytes().lt(prefix()));
     let rest = COMMANDS[first..].iter();
-    rest.take_while(move |command| command.name.starts_with(&prefix))
+    rest.take_while(move |command| is_of(command, name))
+}
+
+fn is_of(command: &Command, container: &str) -> bool {
+    let rest = command.name.strip_prefix(container);
+    rest.is_some_and(|rest| rest.starts_with('|'))
 }
 
 /// By name.

@@ -766,10 +766,7 @@ impl Process {
         if !allowed || !self.acl.may_run(user, "select") {
             return Some(FAILED);
         }
-        let wanted = self.config.number("min-replicas-to-write");
-        let lag = self.config.number("min-replicas-max-lag");
-        let second = self.clock(net) / 1000;
-        if wanted > 0 && lag > 0 && self.replication.good(second, lag) < wanted {
+        if self.has_too_few_replicas(net) {
             return Some(FAILED);
         }
         (self.is_full() && command == "set").then_some("Ran out of memory (OOM) during slot import")
