@@ -263,7 +263,7 @@ impl Trial {
         let field = |name: &str| fields[name].as_str().unwrap_or_default();
         let cluster = Name::new(field("namespace"), field("cluster_name"));
         self.step(by, What::Log(line.to_string()), None);
-        let truth = self.truth_of_a_line();
+        let truth = self.truth_of_a_line(field("message"));
         for command in commands(fields, &cluster, &truth, self.next()) {
             self.step(by, What::Command(command), Some(truth.clone()));
         }
@@ -322,12 +322,20 @@ impl Trial {
 
     /// Before a step whose moment is known.
     fn truth_of_a_step(&self) -> Snapshot {
-        self.truth_since(0)
+        let before = self.last(0);
+        self.truth_since(before, &claims(before, self.next()))
     }
 
     /// Before the command that a line of the log tells of.
-    fn truth_of_a_line(&self) -> Snapshot {
-        let mut truth = self.truth_since(LATE);
+    fn truth_of_a_line(&self, message: &str) -> Snapshot {
+        let before = self.last(LATE);
+        // Those whose place a takeover gives to others had a vote until then, and are counted with those who have one.
+        let claims = if message == TAKEOVER {
+            BTreeMap::new()
+        } else {
+            claims(before, self.next())
+        };
+        let mut truth = self.truth_since(before, &claims);
         // No command ends a process: one that has ended next may have before it.
         for process in &mut truth.processes {
             if find(self.next(), &process.pod).is_some_and(|next| next.life == Life::Ended) {
@@ -337,12 +345,10 @@ impl Trial {
         truth
     }
 
-    fn truth_since(&self, age: i64) -> Snapshot {
-        let (before, next) = (self.last(age), self.next());
-        let claims = claims(before, next);
+    fn truth_since(&self, before: &[Arc<Process>], claims: &BTreeMap<&str, &Slots>) -> Snapshot {
         let pieced = before
             .iter()
-            .map(|before| between(before, find(next, &before.pod), &claims));
+            .map(|before| between(before, find(self.next(), &before.pod), claims));
         Snapshot {
             pieced: true,
             ..self.snapshot(pieced)
@@ -431,6 +437,8 @@ fn between(before: &Process, after: Option<&Process>, claims: &BTreeMap<&str, &S
     process
 }
 
+const TAKEOVER: &str = "no quorum — issued TAKEOVER on replica";
+
 /// The last lines of a tick that did something.
 pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "finalizer added",
@@ -444,7 +452,7 @@ pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "dead member forgotten",
     "slots assigned",
     "replica attached",
-    "no quorum — issued TAKEOVER on replica",
+    TAKEOVER,
     "issued FAILOVER FORCE on replica",
     "failover to up-to-date replica for rolling upgrade",
     "orphaned slots assigned",
@@ -503,7 +511,7 @@ fn commands(
             };
             words.extend(["REPLICATE".to_owned(), of.clone()]);
         }
-        "no quorum — issued TAKEOVER on replica" => {
+        TAKEOVER => {
             words.extend(["FAILOVER", "TAKEOVER"].map(str::to_owned));
         }
         "issued FAILOVER FORCE on replica" => {

@@ -376,6 +376,71 @@ fn a_takeover_that_a_vote_could_have_made_is_noticed() {
     );
 }
 
+/// Of four primaries two died at once, and both their replicas have taken over when it is looked next: two of the four had a
+/// vote.
+#[test]
+fn a_takeover_that_no_vote_could_have_made_is_none_the_worse_for_its_success() {
+    let row = |node: &str, range: (u16, u16)| Row {
+        id: format!("id-{node}"),
+        slots: Slots::of([range]),
+        ..Row::default()
+    };
+    let look = |first: &str, second: &str| {
+        let table = vec![
+            row(first, (0, 4095)),
+            row(second, (4096, 8191)),
+            row("e", (8192, 12287)),
+            row("f", (12288, 16383)),
+        ];
+        let replica = |node: &str, primary: &str| {
+            let of = format!("id-{primary}");
+            process(
+                node,
+                Role::Replica {
+                    of,
+                    linked: false,
+                    synced: true,
+                },
+            )
+        };
+        let leads = |node: &str| process(node, Role::Primary);
+        let heir = |node: &str, primary: &str| {
+            let promoted = table.iter().any(|row| row.id == format!("id-{node}"));
+            if promoted {
+                leads(node)
+            } else {
+                replica(node, primary)
+            }
+        };
+        let mut look = vec![
+            leads("a"),
+            leads("c"),
+            heir("b", "a"),
+            heir("d", "c"),
+            leads("e"),
+            leads("f"),
+        ];
+        for process in &mut look {
+            process.table.clone_from(&table);
+            process.accepts = Slots::default();
+            if ["pod-a", "pod-c"].contains(&process.pod.as_str()) {
+                process.life = Life::Ended;
+            }
+        }
+        look
+    };
+    let mut run = Run::new();
+    for node in ["c", "d", "e", "f"] {
+        run.node(node);
+    }
+    for _ in 0..4 {
+        run.look(&look("a", "c"));
+    }
+    run.said("no quorum — issued TAKEOVER on replica", "b");
+    run.look(&look("b", "d"));
+    assert!(!run.broken().contains(&"S8"));
+}
+
 #[test]
 fn every_message_of_an_action_ends_a_tick() {
     let source = include_str!("../../../src/controller/cluster.rs");
