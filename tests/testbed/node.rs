@@ -87,6 +87,7 @@ pub(crate) fn start_agents(
     node: &Node,
     pki: &Pki,
     block: Block,
+    pod_addresses: u8,
 ) -> Result<(), Error> {
     let directory = node.directory(machine);
     let address = block.node(node.index);
@@ -101,7 +102,7 @@ pub(crate) fn start_agents(
     )?;
     write(
         &directory.join("cni/pods.conflist"),
-        pod_network(&directory, &block.pods_of(node.index)).to_string(),
+        pod_network(&directory, block, node.index, pod_addresses).to_string(),
     )?;
     let config = directory.join("kubelet.json");
     write(
@@ -306,7 +307,11 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     )
 }
 
-fn pod_network(directory: &Path, pods: &str) -> serde_json::Value {
+fn pod_network(directory: &Path, block: Block, node: u8, addresses: u8) -> serde_json::Value {
+    let range = json!({
+        "subnet": block.pods_of(node),
+        "rangeEnd": block.last_pod_of(node, addresses),
+    });
     json!({
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -320,7 +325,7 @@ fn pod_network(directory: &Path, pods: &str) -> serde_json::Value {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": directory.join("cni-addresses"),
-                    "ranges": [[{"subnet": pods}]],
+                    "ranges": [[range]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },
