@@ -39,6 +39,10 @@ const AWAY: Duration = Duration::from_secs(20);
 /// `CLUSTER_BLACKLIST_TTL`, and a heartbeat.
 const BAN: Duration = Duration::from_secs(62);
 
+/// So much is lost where packets are lost at all, and for so long.
+const LOSS_ONE_IN: u16 = 10;
+const LOSSY: Duration = Duration::from_secs(30);
+
 /// What may be gone when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Costs {
@@ -159,6 +163,12 @@ const TROUBLES: &[Trouble] = &[
                 if living.world.ask(&primary.ip, hoard).is_err() {}
             });
         },
+    },
+    Trouble {
+        fault: "F28",
+        name: "a machine's wire loses one packet in ten",
+        costs: Costs::Nothing,
+        strike: lose_packets,
     },
     Trouble {
         fault: "F19",
@@ -320,6 +330,13 @@ const TROUBLES: &[Trouble] = &[
                 .apply_all(&[menu("ValkeyImage", "typo", &spec)]);
             bad_spec(living, &json!({"imageRef": "typo"}));
         },
+    },
+    // The last one, for the machine keeps its small disk.
+    Trouble {
+        fault: "F16",
+        name: "the disk of a machine is full",
+        costs: Costs::Lag,
+        strike: fill_disk,
     },
 ];
 
@@ -487,6 +504,76 @@ fn wait_until_elsewhere(living: &Living<'_>, machine: &str) {
             Err(format!("{active} are Active elsewhere"))
         }
     });
+}
+
+/// A lossy wire is slow, and nobody on it is dead.
+fn lose_packets(living: &Living<'_>) {
+    let before = pods(living);
+    let machine = machine(living);
+    let testbed = &living.world.stage.testbed;
+    testbed.lose(&machine, LOSS_ONE_IN).expect("lossy");
+    // The length of the fault; nothing is waited for.
+    thread::sleep(LOSSY);
+    testbed.heal(&machine).expect("healed");
+    assert_eq!(pods(living), before, "nothing is replaced for it");
+}
+
+/// Two of three machines are emptied, so that the first of them, with a small disk by then, gets the pods of the second.
+/// When that disk is full, a failover gives every node something to write down, and whoever cannot ends.
+fn fill_disk(living: &Living<'_>) {
+    let world = living.world;
+    let testbed = &world.stage.testbed;
+    let office = machines::office(world);
+    let others = machines::MACHINES.into_iter().filter(|it| *it != office);
+    let others: Vec<&str> = others.collect();
+    let [full, other] = others.as_slice() else {
+        panic!("{others:?}");
+    };
+    empty(living, full);
+    testbed.give_disk(full).expect("a disk");
+    world.stage.kubectl(["uncordon", full]);
+    empty(living, other);
+    let before = pods_on(living, full);
+    assert!(!before.is_empty(), "{full} has no pod");
+    testbed.fill_disk(full).expect("filled");
+    let formed = world.wait_until_formed(&WANTED);
+    let mut members = formed.members.iter();
+    let replica = members.find(|member| !member.is_primary());
+    let replica = replica.expect("a replica");
+    by_hand(living, replica, "CLUSTER FAILOVER");
+    world.until("all of them are replaced", WANTED.namespace, || {
+        let left = &pods_on(living, full) & &before;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?} run"))
+        }
+    });
+    testbed.free_disk(full).expect("freed");
+    world.stage.kubectl(["uncordon", other]);
+}
+
+/// Drains a machine, which is closed from then on.
+fn empty(living: &Living<'_>, machine: &str) {
+    living.world.stage.kubectl([
+        "drain",
+        machine,
+        "--delete-emptydir-data",
+        "--pod-selector=app.kubernetes.io/name=valkey",
+        "--timeout=120s",
+    ]);
+    wait_until_elsewhere(living, machine);
+}
+
+/// The names of the pods on a machine.
+fn pods_on(living: &Living<'_>, machine: &str) -> BTreeSet<String> {
+    let pods = living.world.pods(WANTED.namespace, WANTED.name);
+    let pods = pods.expect("listed");
+    let here = pods
+        .iter()
+        .filter(|pod| pod["spec"]["nodeName"] == *machine && pod["status"]["phase"] == "Running");
+    let names = here.filter_map(|pod| pod["metadata"]["name"].as_str());
+    names.map(str::to_owned).collect()
 }
 
 /// Longer than any tick, and the clients notice nothing.

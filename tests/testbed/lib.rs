@@ -261,6 +261,25 @@ impl Testbed {
         network::cut(&self.machine, &self.node(node)?.name, cut)
     }
 
+    /// One packet in so many is lost on the node's wire, whichever way it goes, until `heal`.
+    pub(crate) fn lose(&self, node: &str, one_in: u16) -> Result<(), Error> {
+        network::lose(&self.machine, &self.node(node)?.name, one_in)
+    }
+
+    /// A disk of its own for what the node's pods write, so small that it can be filled. Waits until no pod is left on it.
+    pub(crate) fn give_disk(&self, node: &str) -> Result<(), Error> {
+        node::give_disk(&self.machine, self.node(node)?)
+    }
+
+    /// Fills that disk to the last byte.
+    pub(crate) fn fill_disk(&self, node: &str) -> Result<(), Error> {
+        node::fill_disk(&self.machine, self.node(node)?)
+    }
+
+    pub(crate) fn free_disk(&self, node: &str) -> Result<(), Error> {
+        node::free_disk(&self.machine, self.node(node)?)
+    }
+
     pub(crate) fn heal(&self, node: &str) -> Result<(), Error> {
         network::heal(&self.machine, &self.node(node)?.name)
     }

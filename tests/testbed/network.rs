@@ -272,7 +272,32 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
     Ok(())
 }
 
-/// Undoes every cut of the node.
+/// One packet in so many is lost on the node's wire, whichever way it goes.
+pub(crate) fn lose(machine: &Machine, node: &str, one_in: u16) -> Result<(), Error> {
+    let share = (1.0 / f32::from(one_in)).to_string();
+    for place in [
+        ["raw", "--append", "PREROUTING", "--in-interface", "eth0"],
+        [
+            "mangle",
+            "--append",
+            "POSTROUTING",
+            "--out-interface",
+            "eth0",
+        ],
+    ] {
+        let chance = ["--match", "statistic", "--mode", "random", "--probability"];
+        let words: Vec<&str> = ["--table"]
+            .into_iter()
+            .chain(place)
+            .chain(chance)
+            .chain([share.as_str(), "--jump", "DROP"])
+            .collect();
+        iptables(machine, node, &words)?;
+    }
+    Ok(())
+}
+
+/// Undoes every cut and loss of the node.
 pub(crate) fn heal(machine: &Machine, node: &str) -> Result<(), Error> {
     for (table, chain) in [("raw", "PREROUTING"), ("mangle", "POSTROUTING")] {
         iptables(machine, node, &["--table", table, "--flush", chain])?;
