@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use serde_json::json;
 
@@ -19,8 +20,10 @@ use crate::machines;
 use crate::slow;
 use crate::stage::say;
 use crate::testbed::control::Part;
+use crate::testbed::image;
 use crate::testbed::machine::Signal;
 use crate::testbed::pod::PodName;
+use crate::world::Formed;
 use crate::world::Member;
 use crate::world::Wanted;
 use crate::world::World;
@@ -42,6 +45,9 @@ const BAN: Duration = Duration::from_secs(62);
 /// So much is lost where packets are lost at all, and for so long.
 const LOSS_ONE_IN: u16 = 10;
 const LOSSY: Duration = Duration::from_secs(30);
+
+/// Longer than `cluster-node-timeout`.
+const JUMP: Duration = Duration::from_secs(8);
 
 /// What may be gone when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +150,12 @@ const TROUBLES: &[Trouble] = &[
         name: "etcd is away",
         costs: Costs::Nothing,
         strike: |living| away(living, Part::Etcd),
+    },
+    Trouble {
+        fault: "F13",
+        name: "clocks jump by an hour and back",
+        costs: Costs::Nothing,
+        strike: shift_clocks,
     },
     Trouble {
         fault: "F14",
@@ -583,6 +595,55 @@ fn away(living: &Living<'_>, part: Part) {
     // The length of the fault; nothing is waited for.
     thread::sleep(AWAY);
     testbed.resume(part).expect("resumed");
+}
+
+/// A primary's clock goes ahead, another's back, and each is right again after: nobody is dead for that.
+fn shift_clocks(living: &Living<'_>) {
+    let world = living.world;
+    let testbed = &world.stage.testbed;
+    let archive = image::valkey_with_clock().expect("an image");
+    testbed.load_image(&archive).expect("loaded");
+    let (_, tag) = image::VALKEY_WITH_CLOCK.rsplit_once(':').expect("a tag");
+    let spec = json!({"repository": "valkey/valkey", "tag": tag, "version": "9.1.2"});
+    let settings = json!({"baseRef": "standard", "imageRef": "clock", "valkey": {"hz": "15"}});
+    world.apply_all(&[
+        menu("ValkeyImage", "clock", &spec),
+        menu("ValkeyConfig", WANTED.namespace, &settings),
+    ]);
+    living.wait_until_rolled(WANTED.namespace, "15");
+    let formed = world.wait_until_formed(&WANTED);
+    let before = pods(living);
+    let primaries = formed.members.iter().filter(|member| member.is_primary());
+    for (primary, seconds) in primaries.zip([3600, -3600]) {
+        for moved_by in [seconds, 0] {
+            move_clock(world, &formed, primary, moved_by);
+            world.wait_until_formed(&WANTED);
+            // The length of the fault; nothing is waited for.
+            thread::sleep(JUMP);
+        }
+    }
+    assert_eq!(pods(living), before, "nothing is replaced for it");
+    config(world, WANTED.namespace, "11");
+    living.wait_until_rolled(WANTED.namespace, "11");
+}
+
+/// By so many seconds the clock of a member is wrong from now on.
+fn move_clock(world: &World, formed: &Formed, member: &Member, seconds: i64) {
+    let name = formed.pod(&member.ip)["metadata"]["name"].as_str();
+    let pod = PodName {
+        namespace: WANTED.namespace,
+        name: name.expect("a name"),
+    };
+    let file = image::CLOCK_FILE;
+    let write = format!("echo {seconds} > {file}.new && mv {file}.new {file}");
+    let written = world.stage.testbed.pod_exec(&pod, ["sh", "-c", &write]);
+    written.expect("written");
+    let told = world.ask(&member.ip, "TIME\n").expect("answered");
+    let time = told.lines().next().expect("seconds");
+    let time: i64 = time.parse().expect("a number");
+    let now = Timestamp::now().as_second();
+    let wrong = time - now - seconds;
+    assert!(wrong.abs() < 60, "{seconds}: {time} at {now}");
 }
 
 /// Every copy takes its time: a key each millisecond.
