@@ -544,11 +544,10 @@ fn fill_disk(living: &Living<'_>) {
     empty(living, full);
     testbed.give_disk(full).expect("a disk");
     world.stage.kubectl(["uncordon", full]);
-    empty(living, other);
+    let formed = empty(living, other);
     let before = pods_on(living, full);
     assert!(!before.is_empty(), "{full} has no pod");
     testbed.fill_disk(full).expect("filled");
-    let formed = world.wait_until_formed(&WANTED);
     let mut members = formed.members.iter();
     let replica = members.find(|member| !member.is_primary());
     let replica = replica.expect("a replica");
@@ -565,8 +564,8 @@ fn fill_disk(living: &Living<'_>) {
     world.stage.kubectl(["uncordon", other]);
 }
 
-/// Drains a machine, which is closed from then on.
-fn empty(living: &Living<'_>, machine: &str) {
+/// Drains a machine, which is closed from then on, and waits until the cluster is whole without it.
+fn empty(living: &Living<'_>, machine: &str) -> Formed {
     living.world.stage.kubectl([
         "drain",
         machine,
@@ -574,7 +573,7 @@ fn empty(living: &Living<'_>, machine: &str) {
         "--pod-selector=app.kubernetes.io/name=valkey",
         "--timeout=120s",
     ]);
-    wait_until_elsewhere(living, machine);
+    living.world.wait_until_formed(&WANTED)
 }
 
 /// The names of the pods on a machine.
