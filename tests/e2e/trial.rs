@@ -261,7 +261,7 @@ impl Trial {
         let by = Actor::Operator(self.operator);
         let fields = &line["fields"];
         let field = |name: &str| fields[name].as_str().unwrap_or_default();
-        let cluster = Name::new(field("namespace"), field("cluster_name"));
+        let cluster = cluster_of(line);
         self.step(by, What::Log(line.to_string()), None);
         let truth = self.truth_of_a_line(field("message"));
         for command in commands(fields, &cluster, &truth, self.next()) {
@@ -466,6 +466,25 @@ pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "cluster released",
     "reconcile error, requeuing",
 ];
+
+/// The cluster that a line of the log is about. One that tells of a failed tick says so in its span alone.
+fn cluster_of(line: &Value) -> Name {
+    let fields = &line["fields"];
+    if let (Some(namespace), Some(name)) = (
+        fields["namespace"].as_str(),
+        fields["cluster_name"].as_str(),
+    ) {
+        return Name::new(namespace, name);
+    }
+    let reconciled = line["span"]["object.ref"].as_str().unwrap_or_default();
+    let cluster = reconciled
+        .split_once('/')
+        .filter(|(kind, _)| kind.starts_with("ValkeyCluster."))
+        .and_then(|(_, place)| place.rsplit_once('.'));
+    cluster.map_or_else(Name::default, |(name, namespace)| {
+        Name::new(namespace, name)
+    })
+}
 
 /// The commands that a line of the log tells of.
 fn commands(

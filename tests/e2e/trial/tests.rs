@@ -243,7 +243,7 @@ fn two_writers_of_a_slot_are_noticed_where_they_last() {
 
 #[test]
 fn two_actions_without_an_end_between_them_are_one_tick() {
-    let tick = |ends: bool| {
+    let tick = |end: Option<&Value>| {
         let mut run = Run::new();
         run.look(&[process("a", Role::Primary), replica(true)]);
         run.said("spec captured", "");
@@ -257,14 +257,26 @@ fn two_actions_without_an_end_between_them_are_one_tick() {
         });
         for name in ["d", "e"] {
             run.asked(super::OPERATOR, "create", "ValkeyNode", name, &node);
-            if ends {
-                run.said("node created", name);
+            if let Some(line) = end {
+                run.see(Seen::Said(line.clone()));
             }
         }
         run.broken().contains(&"S1")
     };
-    assert!(tick(false));
-    assert!(!tick(true));
+    assert!(tick(None));
+    let created = json!({
+        "fields": {"message": "node created", "namespace": "ns", "cluster_name": "c"},
+    });
+    assert!(!tick(Some(&created)));
+    // A write that came through was not answered.
+    let failed = |reconciled: &str| {
+        json!({
+            "fields": {"message": "reconcile error, requeuing"},
+            "span": {"object.ref": format!("{reconciled}.v1alpha1.valkey.gomomento.com/c.ns")},
+        })
+    };
+    assert!(!tick(Some(&failed("ValkeyCluster"))));
+    assert!(tick(Some(&failed("ValkeyNode"))), "of another controller");
 }
 
 #[test]
