@@ -37,6 +37,7 @@ mod living;
 mod machines;
 #[path = "../it/messages.rs"]
 mod messages;
+mod neighbours;
 mod permissions;
 mod plugin;
 mod process;

@@ -102,21 +102,30 @@ impl Shape {
 impl Stage {
     /// On a machine of its own: it takes no notice of others, and they none of it.
     pub(crate) fn up() -> Self {
-        Self::on(alone())
+        Self::on(alone(), Options::default())
+    }
+
+    /// The same, with so few addresses for pods that each is somebody's again soon.
+    pub(crate) fn with_pod_addresses(pod_addresses: u8) -> Self {
+        let options = Options {
+            pod_addresses,
+            ..Options::default()
+        };
+        Self::on(alone(), options)
     }
 
     /// Beside others of its kind: for tests that mostly wait.
     pub(crate) fn beside_others() -> Self {
         let part = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        Self::on(part)
+        Self::on(part, Options::default())
     }
 
-    fn on(share: impl Any + Sync) -> Self {
+    fn on(share: impl Any + Sync, options: Options) -> Self {
         let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
         let options = Options {
             nodes: 3,
             zones,
-            ..Options::default()
+            ..options
         };
         let testbed = Testbed::up(&options).expect("a testbed");
         operator::install_kinds(&testbed).expect("the kinds are installed");

@@ -147,6 +147,13 @@ fn nonsense_is_refused_before_anything_starts() {
         ..Options::default()
     };
     assert_eq!(refused(many), "a testbed has at most 32 nodes");
+    for pod_addresses in [0, 254] {
+        let addresses = Options {
+            pod_addresses,
+            ..Options::default()
+        };
+        assert_eq!(refused(addresses), "a node has 1 to 253 pod addresses");
+    }
     let zone = Options {
         zones: vec![String::new()],
         ..Options::default()
@@ -270,6 +277,11 @@ fn wires_are_cut_and_healed(testbed: &Testbed) -> Outcome {
         testbed.heal(&node)?;
         assert!(second_answers(testbed)?, "{lost:?}");
     }
+    // All packets of one are lost.
+    testbed.lose(&node, 1)?;
+    assert!(!second_answers(testbed)?);
+    testbed.heal(&node)?;
+    assert!(second_answers(testbed)?);
     testbed.cut(&node, &cut(Direction::Both, Some(16379)))?;
     assert!(second_answers(testbed)?);
     testbed.heal(&node)?;

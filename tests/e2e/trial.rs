@@ -7,8 +7,9 @@
 //! | commands of the operator, and where one tick ends | its own log, a line an action |
 //! | acknowledged writes that are lost | the writers' ledger |
 //!
-//! What a step is judged by lies between two looks. What came to be between them may have been there already, and what
-//! went may have been gone: the operator has the benefit of that doubt, and only of that.
+//! What a step is judged by lies between two looks, one that was over before it and one that began after it. What came to be
+//! between them may have been there already, and what went may have been gone: the operator has the benefit of that doubt,
+//! and only of that. Its own writes are another matter: what they end was there.
 //!
 //! Judged are S1 to S10, S12 (two looks in a row), S14 to S21, S23, L1 to L3 as far as that what was reached is kept (that it is
 //! reached, the tests wait for), L10 and L11. Slots that hold keys (S4) are those of its shard where a process has any key at all.
@@ -85,8 +86,12 @@ pub(crate) enum Seen {
     Asked(Value),
     /// A line of the operator's log.
     Said(Value),
-    /// Every process that ever was.
-    Look(Vec<Arc<Process>>),
+    /// Every process that ever was. It takes a while, and is at an end at the moment of its evidence.
+    Look {
+        /// As `Evidence::at`.
+        begun: i64,
+        processes: Vec<Arc<Process>>,
+    },
     /// What the test did.
     Done(What),
     /// From now on this and nothing else is cut.
@@ -119,10 +124,14 @@ pub(crate) fn judge(mut evidence: Vec<Evidence>) -> Judgement {
     let evidence = in_order(evidence);
     let begun = evidence.first().map_or(0, |one| one.at);
     let looks = evidence.iter().filter_map(|one| {
-        let Seen::Look(processes) = &one.seen else {
+        let Seen::Look { begun, processes } = &one.seen else {
             return None;
         };
-        Some((one.at, processes.clone()))
+        Some(Look {
+            begun: *begun,
+            over: one.at,
+            processes: processes.clone(),
+        })
     });
     let rules = Rules {
         waived: BTreeSet::from(UNTOLD),
@@ -178,9 +187,15 @@ impl Evidence {
     }
 }
 
+/// Who was asked when one look was taken: each at some moment between the two, as `Evidence::at`.
+struct Look {
+    begun: i64,
+    over: i64,
+    processes: Vec<Arc<Process>>,
+}
+
 struct Trial {
-    /// Each with its moment.
-    looks: Vec<(i64, Vec<Arc<Process>>)>,
+    looks: Vec<Look>,
     /// How many looks are over.
     past: usize,
     objects: Objects,
@@ -216,7 +231,7 @@ impl Trial {
                 self.objects.take(&event);
             }
             Seen::Said(line) => self.listen(&line),
-            Seen::Look(_) => {
+            Seen::Look { .. } => {
                 self.past += 1;
                 let truth = self.truth_of_a_look();
                 self.step(Actor::Machinery, What::Look, Some(truth));
@@ -246,9 +261,9 @@ impl Trial {
         let by = Actor::Operator(self.operator);
         let fields = &line["fields"];
         let field = |name: &str| fields[name].as_str().unwrap_or_default();
-        let cluster = Name::new(field("namespace"), field("cluster_name"));
+        let cluster = cluster_of(line);
         self.step(by, What::Log(line.to_string()), None);
-        let truth = self.truth_of_a_line();
+        let truth = self.truth_of_a_line(field("message"));
         for command in commands(fields, &cluster, &truth, self.next()) {
             self.step(by, What::Command(command), Some(truth.clone()));
         }
@@ -275,16 +290,18 @@ impl Trial {
         }
     }
 
-    /// The last look that is as old as this.
+    /// The last look that was over so long ago.
     fn last(&self, age: i64) -> &[Arc<Process>] {
         let past = self.looks.get(..self.past).unwrap_or_default();
-        let mut old = past.iter().rev().filter(|(at, _)| at + age <= self.now);
-        old.next().map_or(&[], |(_, look)| look)
+        let mut old = past.iter().rev().filter(|look| look.over + age <= self.now);
+        old.next().map_or(&[], |look| &look.processes)
     }
 
-    /// The one that comes next.
+    /// The next one that begins.
     fn next(&self) -> &[Arc<Process>] {
-        self.looks.get(self.past).map_or(&[], |(_, look)| look)
+        let coming = self.looks.get(self.past..).unwrap_or_default();
+        let next = coming.iter().find(|look| look.begun >= self.now);
+        next.map_or(&[], |look| &look.processes)
     }
 
     fn truth_of_a_look(&self) -> Snapshot {
@@ -305,20 +322,33 @@ impl Trial {
 
     /// Before a step whose moment is known.
     fn truth_of_a_step(&self) -> Snapshot {
-        self.truth_since(0)
+        let before = self.last(0);
+        self.truth_since(before, &claims(before, self.next()))
     }
 
     /// Before the command that a line of the log tells of.
-    fn truth_of_a_line(&self) -> Snapshot {
-        self.truth_since(LATE)
+    fn truth_of_a_line(&self, message: &str) -> Snapshot {
+        let before = self.last(LATE);
+        // Those whose place a takeover gives to others had a vote until then, and are counted with those who have one.
+        let claims = if message == TAKEOVER {
+            BTreeMap::new()
+        } else {
+            claims(before, self.next())
+        };
+        let mut truth = self.truth_since(before, &claims);
+        // No command ends a process: one that has ended next may have before it.
+        for process in &mut truth.processes {
+            if find(self.next(), &process.pod).is_some_and(|next| next.life == Life::Ended) {
+                Arc::make_mut(process).life = Life::Ended;
+            }
+        }
+        truth
     }
 
-    fn truth_since(&self, age: i64) -> Snapshot {
-        let (before, next) = (self.last(age), self.next());
-        let claims = claims(before, next);
+    fn truth_since(&self, before: &[Arc<Process>], claims: &BTreeMap<&str, &Slots>) -> Snapshot {
         let pieced = before
             .iter()
-            .map(|before| between(before, find(next, &before.pod), &claims));
+            .map(|before| between(before, find(self.next(), &before.pod), claims));
         Snapshot {
             pieced: true,
             ..self.snapshot(pieced)
@@ -407,6 +437,8 @@ fn between(before: &Process, after: Option<&Process>, claims: &BTreeMap<&str, &S
     process
 }
 
+const TAKEOVER: &str = "no quorum — issued TAKEOVER on replica";
+
 /// The last lines of a tick that did something.
 pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "finalizer added",
@@ -420,7 +452,7 @@ pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "dead member forgotten",
     "slots assigned",
     "replica attached",
-    "no quorum — issued TAKEOVER on replica",
+    TAKEOVER,
     "issued FAILOVER FORCE on replica",
     "failover to up-to-date replica for rolling upgrade",
     "orphaned slots assigned",
@@ -434,6 +466,25 @@ pub(crate) const ENDS_OF_TICKS: [&str; 24] = [
     "cluster released",
     "reconcile error, requeuing",
 ];
+
+/// The cluster that a line of the log is about. One that tells of a failed tick says so in its span alone.
+fn cluster_of(line: &Value) -> Name {
+    let fields = &line["fields"];
+    if let (Some(namespace), Some(name)) = (
+        fields["namespace"].as_str(),
+        fields["cluster_name"].as_str(),
+    ) {
+        return Name::new(namespace, name);
+    }
+    let reconciled = line["span"]["object.ref"].as_str().unwrap_or_default();
+    let cluster = reconciled
+        .split_once('/')
+        .filter(|(kind, _)| kind.starts_with("ValkeyCluster."))
+        .and_then(|(_, place)| place.rsplit_once('.'));
+    cluster.map_or_else(Name::default, |(name, namespace)| {
+        Name::new(namespace, name)
+    })
+}
 
 /// The commands that a line of the log tells of.
 fn commands(
@@ -479,7 +530,7 @@ fn commands(
             };
             words.extend(["REPLICATE".to_owned(), of.clone()]);
         }
-        "no quorum — issued TAKEOVER on replica" => {
+        TAKEOVER => {
             words.extend(["FAILOVER", "TAKEOVER"].map(str::to_owned));
         }
         "issued FAILOVER FORCE on replica" => {
@@ -528,11 +579,11 @@ impl Objects {
         pods.map(|object| object.body.as_ref())
     }
 
-    /// The uids of its pods that have not ended.
+    /// The uids of its pods that run.
     pub(crate) fn running(&self, namespace: &str) -> BTreeSet<String> {
         let running = self
             .pods(namespace)
-            .filter(|pod| pod["status"]["phase"] == "Running");
+            .filter(|pod| pod["status"]["phase"] == "Running" && !has_ended(pod));
         let uids = running.filter_map(|pod| pod["metadata"]["uid"].as_str());
         uids.map(str::to_owned).collect()
     }
@@ -540,11 +591,8 @@ impl Objects {
     /// The uids of all pods that have ended.
     fn ended(&self) -> BTreeSet<&str> {
         let pods = self.0.values().filter(|object| object.kind == "Pod");
-        let ended = pods.filter(|pod| {
-            let phase = pod.body["status"]["phase"].as_str();
-            matches!(phase, Some("Failed" | "Succeeded"))
-        });
-        let uids = ended.filter_map(|pod| pod.body["metadata"]["uid"].as_str());
+        let ended = pods.map(|pod| &*pod.body).filter(|pod| has_ended(pod));
+        let uids = ended.filter_map(|pod| pod["metadata"]["uid"].as_str());
         uids.collect()
     }
 
@@ -628,6 +676,15 @@ impl Objects {
         };
         self.0.insert(key, Arc::new(object));
     }
+}
+
+/// Whether the kubelet has told of a pod's end. The phase of one that is being deleted stays `Running` for a while after its
+/// container has ended.
+fn has_ended(pod: &Value) -> bool {
+    let status = &pod["status"];
+    let mut containers = status["containerStatuses"].as_array().into_iter().flatten();
+    matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"))
+        || containers.any(|container| container["state"]["terminated"].is_object())
 }
 
 /// What an event is about.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use serde_json::json;
 
@@ -19,8 +20,10 @@ use crate::machines;
 use crate::slow;
 use crate::stage::say;
 use crate::testbed::control::Part;
+use crate::testbed::image;
 use crate::testbed::machine::Signal;
 use crate::testbed::pod::PodName;
+use crate::world::Formed;
 use crate::world::Member;
 use crate::world::Wanted;
 use crate::world::World;
@@ -38,6 +41,13 @@ const AWAY: Duration = Duration::from_secs(20);
 
 /// `CLUSTER_BLACKLIST_TTL`, and a heartbeat.
 const BAN: Duration = Duration::from_secs(62);
+
+/// So much is lost where packets are lost at all, and for so long.
+const LOSS_ONE_IN: u16 = 10;
+const LOSSY: Duration = Duration::from_secs(30);
+
+/// Longer than `cluster-node-timeout`.
+const JUMP: Duration = Duration::from_secs(8);
 
 /// What may be gone when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +152,12 @@ const TROUBLES: &[Trouble] = &[
         strike: |living| away(living, Part::Etcd),
     },
     Trouble {
+        fault: "F13",
+        name: "clocks jump by an hour and back",
+        costs: Costs::Nothing,
+        strike: shift_clocks,
+    },
+    Trouble {
         fault: "F14",
         name: "a roll of slow syncs",
         costs: Costs::Nothing,
@@ -159,6 +175,12 @@ const TROUBLES: &[Trouble] = &[
                 if living.world.ask(&primary.ip, hoard).is_err() {}
             });
         },
+    },
+    Trouble {
+        fault: "F28",
+        name: "a machine's wire loses one packet in ten",
+        costs: Costs::Nothing,
+        strike: lose_packets,
     },
     Trouble {
         fault: "F19",
@@ -320,6 +342,13 @@ const TROUBLES: &[Trouble] = &[
                 .apply_all(&[menu("ValkeyImage", "typo", &spec)]);
             bad_spec(living, &json!({"imageRef": "typo"}));
         },
+    },
+    // The last one, for the machine keeps its small disk.
+    Trouble {
+        fault: "F16",
+        name: "the disk of a machine is full",
+        costs: Costs::Lag,
+        strike: fill_disk,
     },
 ];
 
@@ -489,6 +518,75 @@ fn wait_until_elsewhere(living: &Living<'_>, machine: &str) {
     });
 }
 
+/// A lossy wire is slow, and nobody on it is dead.
+fn lose_packets(living: &Living<'_>) {
+    let before = pods(living);
+    let machine = machine(living);
+    let testbed = &living.world.stage.testbed;
+    testbed.lose(&machine, LOSS_ONE_IN).expect("lossy");
+    // The length of the fault; nothing is waited for.
+    thread::sleep(LOSSY);
+    testbed.heal(&machine).expect("healed");
+    assert_eq!(pods(living), before, "nothing is replaced for it");
+}
+
+/// Two of three machines are emptied, so that the first of them, with a small disk by then, gets the pods of the second.
+/// When that disk is full, a failover gives every node something to write down, and whoever cannot ends.
+fn fill_disk(living: &Living<'_>) {
+    let world = living.world;
+    let testbed = &world.stage.testbed;
+    let office = machines::office(world);
+    let others = machines::MACHINES.into_iter().filter(|it| *it != office);
+    let others: Vec<&str> = others.collect();
+    let [full, other] = others.as_slice() else {
+        panic!("{others:?}");
+    };
+    empty(living, full);
+    testbed.give_disk(full).expect("a disk");
+    world.stage.kubectl(["uncordon", full]);
+    let formed = empty(living, other);
+    let before = pods_on(living, full);
+    assert!(!before.is_empty(), "{full} has no pod");
+    testbed.fill_disk(full).expect("filled");
+    let mut members = formed.members.iter();
+    let replica = members.find(|member| !member.is_primary());
+    let replica = replica.expect("a replica");
+    by_hand(living, replica, "CLUSTER FAILOVER");
+    world.until("all of them are replaced", WANTED.namespace, || {
+        let left = &pods_on(living, full) & &before;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?} run"))
+        }
+    });
+    testbed.free_disk(full).expect("freed");
+    world.stage.kubectl(["uncordon", other]);
+}
+
+/// Drains a machine, which is closed from then on, and waits until the cluster is whole without it.
+fn empty(living: &Living<'_>, machine: &str) -> Formed {
+    living.world.stage.kubectl([
+        "drain",
+        machine,
+        "--delete-emptydir-data",
+        "--pod-selector=app.kubernetes.io/name=valkey",
+        "--timeout=120s",
+    ]);
+    living.world.wait_until_formed(&WANTED)
+}
+
+/// The names of the pods on a machine.
+fn pods_on(living: &Living<'_>, machine: &str) -> BTreeSet<String> {
+    let pods = living.world.pods(WANTED.namespace, WANTED.name);
+    let pods = pods.expect("listed");
+    let here = pods
+        .iter()
+        .filter(|pod| pod["spec"]["nodeName"] == *machine && pod["status"]["phase"] == "Running");
+    let names = here.filter_map(|pod| pod["metadata"]["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
 /// Longer than any tick, and the clients notice nothing.
 fn away(living: &Living<'_>, part: Part) {
     let testbed = &living.world.stage.testbed;
@@ -496,6 +594,55 @@ fn away(living: &Living<'_>, part: Part) {
     // The length of the fault; nothing is waited for.
     thread::sleep(AWAY);
     testbed.resume(part).expect("resumed");
+}
+
+/// A primary's clock goes ahead, another's back, and each is right again after: nobody is dead for that.
+fn shift_clocks(living: &Living<'_>) {
+    let world = living.world;
+    let testbed = &world.stage.testbed;
+    let archive = image::valkey_with_clock().expect("an image");
+    testbed.load_image(&archive).expect("loaded");
+    let (_, tag) = image::VALKEY_WITH_CLOCK.rsplit_once(':').expect("a tag");
+    let spec = json!({"repository": "valkey/valkey", "tag": tag, "version": "9.1.2"});
+    let settings = json!({"baseRef": "standard", "imageRef": "clock", "valkey": {"hz": "15"}});
+    world.apply_all(&[
+        menu("ValkeyImage", "clock", &spec),
+        menu("ValkeyConfig", WANTED.namespace, &settings),
+    ]);
+    living.wait_until_rolled(WANTED.namespace, "15");
+    let formed = world.wait_until_formed(&WANTED);
+    let before = pods(living);
+    let primaries = formed.members.iter().filter(|member| member.is_primary());
+    for (primary, seconds) in primaries.zip([3600, -3600]) {
+        for moved_by in [seconds, 0] {
+            move_clock(world, &formed, primary, moved_by);
+            world.wait_until_formed(&WANTED);
+            // The length of the fault; nothing is waited for.
+            thread::sleep(JUMP);
+        }
+    }
+    assert_eq!(pods(living), before, "nothing is replaced for it");
+    config(world, WANTED.namespace, "11");
+    living.wait_until_rolled(WANTED.namespace, "11");
+}
+
+/// By so many seconds the clock of a member is wrong from now on.
+fn move_clock(world: &World, formed: &Formed, member: &Member, seconds: i64) {
+    let name = formed.pod(&member.ip)["metadata"]["name"].as_str();
+    let pod = PodName {
+        namespace: WANTED.namespace,
+        name: name.expect("a name"),
+    };
+    let file = image::CLOCK_FILE;
+    let write = format!("echo {seconds} > {file}.new && mv {file}.new {file}");
+    let written = world.stage.testbed.pod_exec(&pod, ["sh", "-c", &write]);
+    written.expect("written");
+    let told = world.ask(&member.ip, "TIME\n").expect("answered");
+    let time = told.lines().next().expect("seconds");
+    let time: i64 = time.parse().expect("a number");
+    let now = Timestamp::now().as_second();
+    let wrong = time - now - seconds;
+    assert!(wrong.abs() < 60, "{seconds}: {time} at {now}");
 }
 
 /// Every copy takes its time: a key each millisecond.

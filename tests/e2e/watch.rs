@@ -196,7 +196,7 @@ impl Watcher {
             self.known.insert(uid, known);
         }
         let there = self.objects.running(&self.namespace);
-        let at = now();
+        let begun = now();
         thread::scope(|scope| {
             for known in self.known.values_mut() {
                 let runs = there.contains(&known.pod);
@@ -204,8 +204,11 @@ impl Watcher {
             }
         });
         let last = self.known.values().filter_map(|known| known.last.clone());
-        let seen = Seen::Look(last.map(Arc::new).collect());
-        self.seen.push(Evidence { at, seen });
+        let processes = last.map(Arc::new).collect();
+        self.seen.push(Evidence {
+            at: now(),
+            seen: Seen::Look { begun, processes },
+        });
     }
 
     fn read_on(&mut self) {

@@ -138,6 +138,11 @@ impl World {
         Self::with_operator(Stage::up())
     }
 
+    /// The same, with so many addresses for pods on each machine.
+    pub(crate) fn with_pod_addresses(count: u8) -> Self {
+        Self::with_operator(Stage::with_pod_addresses(count))
+    }
+
     /// The same beside others: for tests that mostly wait.
     pub(crate) fn beside_others() -> Self {
         Self::with_operator(Stage::beside_others())

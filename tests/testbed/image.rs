@@ -23,6 +23,10 @@ use super::error::Error;
 
 pub(crate) const PAUSE: &str = "registry.local/pause:1";
 pub(crate) const VALKEY: &str = "docker.io/valkey/valkey:9.1.2";
+/// The same, in which each process has a wall clock of its own: see `clock.c`.
+pub(crate) const VALKEY_WITH_CLOCK: &str = "docker.io/valkey/valkey:9.1.2-clock";
+/// By so many seconds that clock is moved.
+pub(crate) const CLOCK_FILE: &str = "/var/lib/valkey/clock";
 const OPERATOR: &str = "docker.io/library/valkey-operator";
 
 /// The base of the operator's Dockerfile; what is made here under its name is a stand-in.
@@ -64,18 +68,61 @@ pub(crate) fn pause() -> Result<PathBuf, Error> {
     })
 }
 
+const VALKEY_DOCKERFILE: &str = "FROM scratch\nCOPY . /\nUSER 999:999\nWORKDIR /var/lib/valkey\n\
+    ENV PATH=/usr/bin\nEXPOSE 6379\nCMD [\"valkey-server\"]\n";
+
 /// Valkey 9.1.2 from the packages of Debian's next release.
 pub(crate) fn valkey() -> Result<PathBuf, Error> {
     let root = valkey_root()?;
-    let dockerfile = "FROM scratch\nCOPY . /\nUSER 999:999\nWORKDIR /var/lib/valkey\n\
-                      ENV PATH=/usr/bin\nEXPOSE 6379\nCMD [\"valkey-server\"]\n";
     let ingredients = Ingredients::default()
         .text(VALKEY)
-        .text(dockerfile)
+        .text(VALKEY_DOCKERFILE)
         .text(&root.to_string_lossy());
     archive("image-valkey", ingredients, |place| {
-        write(&place.join("Dockerfile"), dockerfile)?;
+        write(&place.join("Dockerfile"), VALKEY_DOCKERFILE)?;
         build(place, &place.join("Dockerfile"), &root.join("root"), VALKEY)
+    })
+}
+
+/// The same with a clock that a test can move. No namespace has a wall clock of its own, and libfaketime asks for memory
+/// where Valkey's allocator asks for the time.
+pub(crate) fn valkey_with_clock() -> Result<PathBuf, Error> {
+    let root = valkey_root()?;
+    let source = include_str!("clock.c");
+    let dockerfile = format!("{VALKEY_DOCKERFILE}ENV LD_PRELOAD=/usr/lib/clock.so\n");
+    let ingredients = Ingredients::default()
+        .text(VALKEY_WITH_CLOCK)
+        .text(CLOCK_FILE)
+        .text(source)
+        .text(&dockerfile)
+        .text(&root.to_string_lossy());
+    archive("image-valkey-clock", ingredients, |place| {
+        let context = place.join("context");
+        run([
+            "cp".as_ref(),
+            "-a".as_ref(),
+            root.join("root").as_os_str(),
+            context.as_os_str(),
+        ])?;
+        write(&place.join("clock.c"), source)?;
+        let file = format!("-DCLOCK_FILE=\"{CLOCK_FILE}\"");
+        run([
+            "cc".as_ref(),
+            "-O2".as_ref(),
+            "-shared".as_ref(),
+            "-fPIC".as_ref(),
+            file.as_ref(),
+            "-o".as_ref(),
+            context.join("usr/lib/clock.so").as_os_str(),
+            place.join("clock.c").as_os_str(),
+        ])?;
+        write(&place.join("Dockerfile"), dockerfile)?;
+        build(
+            place,
+            &place.join("Dockerfile"),
+            &context,
+            VALKEY_WITH_CLOCK,
+        )
     })
 }
 

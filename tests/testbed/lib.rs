@@ -77,6 +77,8 @@ pub(crate) struct Options {
     pub(crate) nodes: u8,
     /// Dealt to the nodes in turn; without any, nodes have no zone.
     pub(crate) zones: Vec<String>,
+    /// So many pods have an address on each node, and one that is gone leaves its own to the next; by default 253.
+    pub(crate) pod_addresses: u8,
     pub(crate) api_server_flags: Vec<String>,
     pub(crate) controller_manager_flags: Vec<String>,
 }
@@ -89,6 +91,7 @@ impl Default for Options {
             name: format!("test-{}-{count}", std::process::id()),
             nodes: 0,
             zones: Vec::new(),
+            pod_addresses: network::POD_ADDRESSES_MAX,
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
         }
@@ -258,6 +261,25 @@ impl Testbed {
         network::cut(&self.machine, &self.node(node)?.name, cut)
     }
 
+    /// One packet in so many is lost on the node's wire, whichever way it goes, until `heal`.
+    pub(crate) fn lose(&self, node: &str, one_in: u16) -> Result<(), Error> {
+        network::lose(&self.machine, &self.node(node)?.name, one_in)
+    }
+
+    /// A disk of its own for what the node's pods write, so small that it can be filled. Waits until no pod is left on it.
+    pub(crate) fn give_disk(&self, node: &str) -> Result<(), Error> {
+        node::give_disk(&self.machine, self.node(node)?)
+    }
+
+    /// Fills that disk to the last byte.
+    pub(crate) fn fill_disk(&self, node: &str) -> Result<(), Error> {
+        node::fill_disk(&self.machine, self.node(node)?)
+    }
+
+    pub(crate) fn free_disk(&self, node: &str) -> Result<(), Error> {
+        node::free_disk(&self.machine, self.node(node)?)
+    }
+
     pub(crate) fn heal(&self, node: &str) -> Result<(), Error> {
         network::heal(&self.machine, &self.node(node)?.name)
     }
@@ -358,7 +380,7 @@ impl Testbed {
             })
         })?;
         all_at_once(&self.nodes, |node| {
-            node::start_agents(machine, node, &pki, block)
+            node::start_agents(machine, node, &pki, block, options.pod_addresses)
         })?;
         self.wait_until_ready()?;
         write(&machine.directory.join("state.json"), state.to_string())
@@ -436,6 +458,12 @@ fn checked(options: &Options) -> Result<Vec<Node>, Error> {
     if options.nodes > NODES_MAX {
         return Err(Error::Refused(format!(
             "a testbed has at most {NODES_MAX} nodes"
+        )));
+    }
+    if !(1..=network::POD_ADDRESSES_MAX).contains(&options.pod_addresses) {
+        return Err(Error::Refused(format!(
+            "a node has 1 to {} pod addresses",
+            network::POD_ADDRESSES_MAX
         )));
     }
     if let Some(zone) = options

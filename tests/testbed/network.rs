@@ -19,6 +19,9 @@ pub(crate) struct Block(u8);
 
 const BLOCKS: std::ops::RangeInclusive<u8> = 130..=249;
 
+/// Of 256 the network, the node's own end and the broadcast are no pod's.
+pub(crate) const POD_ADDRESSES_MAX: u8 = 253;
+
 impl Block {
     pub(crate) fn of_number(number: u8) -> Option<Self> {
         BLOCKS.contains(&number).then_some(Self(number))
@@ -56,6 +59,12 @@ impl Block {
 
     pub(crate) fn pods_of(self, index: u8) -> String {
         format!("10.{}.{}.0/24", self.0, index.saturating_add(128))
+    }
+
+    /// The last of so many addresses for pods; the node's own end comes before them.
+    pub(crate) fn last_pod_of(self, index: u8, addresses: u8) -> String {
+        let last = addresses.min(POD_ADDRESSES_MAX).saturating_add(1);
+        format!("10.{}.{}.{last}", self.0, index.saturating_add(128))
     }
 
     fn whole(self) -> String {
@@ -263,7 +272,32 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
     Ok(())
 }
 
-/// Undoes every cut of the node.
+/// One packet in so many is lost on the node's wire, whichever way it goes.
+pub(crate) fn lose(machine: &Machine, node: &str, one_in: u16) -> Result<(), Error> {
+    let share = (1.0 / f32::from(one_in)).to_string();
+    for place in [
+        ["raw", "--append", "PREROUTING", "--in-interface", "eth0"],
+        [
+            "mangle",
+            "--append",
+            "POSTROUTING",
+            "--out-interface",
+            "eth0",
+        ],
+    ] {
+        let chance = ["--match", "statistic", "--mode", "random", "--probability"];
+        let words: Vec<&str> = ["--table"]
+            .into_iter()
+            .chain(place)
+            .chain(chance)
+            .chain([share.as_str(), "--jump", "DROP"])
+            .collect();
+        iptables(machine, node, &words)?;
+    }
+    Ok(())
+}
+
+/// Undoes every cut and loss of the node.
 pub(crate) fn heal(machine: &Machine, node: &str) -> Result<(), Error> {
     for (table, chain) in [("raw", "PREROUTING"), ("mangle", "POSTROUTING")] {
         iptables(machine, node, &["--table", table, "--flush", chain])?;

@@ -30,6 +30,9 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// The processes of a node end at once when they are killed.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
+/// Some ten small pods write as much, and a test fills the rest in no time.
+const DISK_BYTES: u32 = 32 << 20;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -87,6 +90,7 @@ pub(crate) fn start_agents(
     node: &Node,
     pki: &Pki,
     block: Block,
+    pod_addresses: u8,
 ) -> Result<(), Error> {
     let directory = node.directory(machine);
     let address = block.node(node.index);
@@ -101,7 +105,7 @@ pub(crate) fn start_agents(
     )?;
     write(
         &directory.join("cni/pods.conflist"),
-        pod_network(&directory, &block.pods_of(node.index)).to_string(),
+        pod_network(&directory, block, node.index, pod_addresses).to_string(),
     )?;
     let config = directory.join("kubelet.json");
     write(
@@ -186,6 +190,37 @@ pub(crate) fn start_again(machine: &Machine, node: &Node) -> Result<(), Error> {
     wait_for_runtime(machine, node)?;
     machine.start_again(&node.daemon("kubelet"))?;
     machine.start_again(&node.daemon("kube-proxy"))
+}
+
+/// Mounts a small file system where the kubelet keeps what pods write, once the last pod has left nothing there.
+pub(crate) fn give_disk(machine: &Machine, node: &Node) -> Result<(), Error> {
+    let place = pods_directory(machine, node).display().to_string();
+    wait_for(&format!("no pod on {}", node.name), END_LIMIT, || {
+        let left = machine.run(["find", &place, "-mindepth", "1", "-maxdepth", "1"])?;
+        Ok(if left.is_empty() {
+            Look::Came(())
+        } else {
+            Look::NotYet(left)
+        })
+    })?;
+    let size = format!("size={DISK_BYTES}");
+    let mount = ["mount", "-t", "tmpfs", "-o", &size, "tmpfs", &place];
+    machine.run(mount).map(drop)
+}
+
+pub(crate) fn fill_disk(machine: &Machine, node: &Node) -> Result<(), Error> {
+    let fill = "fallocate --length \"$(df --output=avail --block-size=1 \"$1\" | tail -n 1)\" \"$1/filler\"";
+    let place = pods_directory(machine, node).display().to_string();
+    machine.run(["bash", "-c", fill, "bash", &place]).map(drop)
+}
+
+pub(crate) fn free_disk(machine: &Machine, node: &Node) -> Result<(), Error> {
+    let filler = pods_directory(machine, node).join("filler");
+    machine.run(["rm".as_ref(), filler.as_os_str()]).map(drop)
+}
+
+fn pods_directory(machine: &Machine, node: &Node) -> PathBuf {
+    node.directory(machine).join("kubelet/pods")
 }
 
 /// The process ids, as seen from outside, of one container of the node.
@@ -306,7 +341,11 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     )
 }
 
-fn pod_network(directory: &Path, pods: &str) -> serde_json::Value {
+fn pod_network(directory: &Path, block: Block, node: u8, addresses: u8) -> serde_json::Value {
+    let range = json!({
+        "subnet": block.pods_of(node),
+        "rangeEnd": block.last_pod_of(node, addresses),
+    });
     json!({
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -320,7 +359,7 @@ fn pod_network(directory: &Path, pods: &str) -> serde_json::Value {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": directory.join("cni-addresses"),
-                    "ranges": [[{"subnet": pods}]],
+                    "ranges": [[range]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },

@@ -100,14 +100,23 @@ impl Run {
     }
 
     fn look(&mut self, processes: &[Process]) {
-        let look = processes.iter().cloned().map(Arc::new);
-        self.see(Seen::Look(look.collect()));
+        self.look_since(self.next(), processes);
+    }
+
+    /// A look that begins at a moment, and is over next.
+    fn look_since(&mut self, begun: i64, processes: &[Process]) {
+        let processes = processes.iter().cloned().map(Arc::new).collect();
+        self.see(Seen::Look { begun, processes });
+    }
+
+    fn see(&mut self, seen: Seen) {
+        let at = self.next();
+        self.0.push(Evidence { at, seen });
     }
 
     /// A second after what was seen before.
-    fn see(&mut self, seen: Seen) {
-        let at = self.0.last().map_or(0, |last| last.at + 1_000_000);
-        self.0.push(Evidence { at, seen });
+    fn next(&self) -> i64 {
+        self.0.last().map_or(0, |last| last.at + 1_000_000)
     }
 
     fn broken(self) -> Vec<&'static str> {
@@ -189,6 +198,20 @@ fn a_primary_that_is_deleted_with_its_slots_is_noticed() {
 }
 
 #[test]
+fn what_a_look_shows_that_was_not_over_was_not_there_before() {
+    let alive = [process("a", Role::Primary), replica(true)];
+    let mut ended = alive.clone();
+    ended[0].life = Life::Ended;
+    let mut run = Run::new();
+    run.look(&alive);
+    let begun = run.next();
+    run.asked(super::OPERATOR, "delete", "ValkeyNode", "a", &Value::Null);
+    run.look_since(begun, &ended);
+    run.look(&ended);
+    assert_eq!(run.broken(), ["S5"]);
+}
+
+#[test]
 fn a_failover_onto_a_replica_out_of_step_is_noticed() {
     let failover = |after: Process| {
         let mut run = Run::new();
@@ -220,7 +243,7 @@ fn two_writers_of_a_slot_are_noticed_where_they_last() {
 
 #[test]
 fn two_actions_without_an_end_between_them_are_one_tick() {
-    let tick = |ends: bool| {
+    let tick = |end: Option<&Value>| {
         let mut run = Run::new();
         run.look(&[process("a", Role::Primary), replica(true)]);
         run.said("spec captured", "");
@@ -234,14 +257,26 @@ fn two_actions_without_an_end_between_them_are_one_tick() {
         });
         for name in ["d", "e"] {
             run.asked(super::OPERATOR, "create", "ValkeyNode", name, &node);
-            if ends {
-                run.said("node created", name);
+            if let Some(line) = end {
+                run.see(Seen::Said(line.clone()));
             }
         }
         run.broken().contains(&"S1")
     };
-    assert!(tick(false));
-    assert!(!tick(true));
+    assert!(tick(None));
+    let created = json!({
+        "fields": {"message": "node created", "namespace": "ns", "cluster_name": "c"},
+    });
+    assert!(!tick(Some(&created)));
+    // A write that came through was not answered.
+    let failed = |reconciled: &str| {
+        json!({
+            "fields": {"message": "reconcile error, requeuing"},
+            "span": {"object.ref": format!("{reconciled}.v1alpha1.valkey.gomomento.com/c.ns")},
+        })
+    };
+    assert!(!tick(Some(&failed("ValkeyCluster"))));
+    assert!(tick(Some(&failed("ValkeyNode"))), "of another controller");
 }
 
 #[test]
@@ -289,7 +324,7 @@ fn a_primary_that_is_forgotten_before_its_replica_took_over_is_noticed() {
 
 #[test]
 fn a_takeover_that_a_vote_could_have_made_is_noticed() {
-    let taken = |voters: &[&str], newcomer: Option<&str>| {
+    let taken = |voters: &[&str], newcomer: Option<&str>, gone: Option<&str>| {
         let rows = |owners: [&str; 3]| -> Vec<Row> {
             let ranges = [(0, 5460), (5461, 10922), (10923, 16383)];
             let rows = owners.into_iter().zip(ranges);
@@ -329,15 +364,93 @@ fn a_takeover_that_a_vote_could_have_made_is_noticed() {
             table: rows(["b", "d", node]),
             ..process(node, Role::Primary)
         }));
+        for process in &mut last {
+            if gone.is_some_and(|node| process.pod == format!("pod-{node}")) {
+                process.life = Life::Ended;
+            }
+        }
         run.look(&last);
         run.broken().contains(&"S8")
     };
-    assert!(taken(&["d", "e"], None));
-    assert!(!taken(&["d"], None));
+    assert!(taken(&["d", "e"], None, None));
+    assert!(!taken(&["d"], None, None));
     assert!(
-        !taken(&["d"], Some("f")),
+        !taken(&["d"], Some("f"), None),
         "it owns the slots of e only since then"
     );
+    assert!(
+        !taken(&["d", "e"], None, Some("e")),
+        "it may have been gone by then"
+    );
+    assert!(
+        taken(&["d", "e"], None, Some("b")),
+        "the others had a vote all the same"
+    );
+}
+
+/// Of four primaries two died at once, and both their replicas have taken over when it is looked next: two of the four had a
+/// vote.
+#[test]
+fn a_takeover_that_no_vote_could_have_made_is_none_the_worse_for_its_success() {
+    let row = |node: &str, range: (u16, u16)| Row {
+        id: format!("id-{node}"),
+        slots: Slots::of([range]),
+        ..Row::default()
+    };
+    let look = |first: &str, second: &str| {
+        let table = vec![
+            row(first, (0, 4095)),
+            row(second, (4096, 8191)),
+            row("e", (8192, 12287)),
+            row("f", (12288, 16383)),
+        ];
+        let replica = |node: &str, primary: &str| {
+            let of = format!("id-{primary}");
+            process(
+                node,
+                Role::Replica {
+                    of,
+                    linked: false,
+                    synced: true,
+                },
+            )
+        };
+        let leads = |node: &str| process(node, Role::Primary);
+        let heir = |node: &str, primary: &str| {
+            let promoted = table.iter().any(|row| row.id == format!("id-{node}"));
+            if promoted {
+                leads(node)
+            } else {
+                replica(node, primary)
+            }
+        };
+        let mut look = vec![
+            leads("a"),
+            leads("c"),
+            heir("b", "a"),
+            heir("d", "c"),
+            leads("e"),
+            leads("f"),
+        ];
+        for process in &mut look {
+            process.table.clone_from(&table);
+            process.accepts = Slots::default();
+            if ["pod-a", "pod-c"].contains(&process.pod.as_str()) {
+                process.life = Life::Ended;
+            }
+        }
+        look
+    };
+    let mut run = Run::new();
+    for node in ["c", "d", "e", "f"] {
+        run.node(node);
+    }
+    for _ in 0..4 {
+        run.look(&look("a", "c"));
+    }
+    run.said("no quorum — issued TAKEOVER on replica", "b");
+    run.look(&look("b", "d"));
+    assert!(!run.broken().contains(&"S8"));
 }
 
 #[test]
@@ -349,6 +462,27 @@ fn every_message_of_an_action_ends_a_tick() {
     let failed = ["reconcile error, requeuing"];
     let ends = said.into_iter().chain(failed).collect::<BTreeSet<_>>();
     assert_eq!(ends, super::ENDS_OF_TICKS.into_iter().collect());
+}
+
+#[test]
+fn a_container_that_ended_is_an_end_before_the_phase_says_so() {
+    let mut objects = super::Objects::default();
+    let mut told = |state: &str| {
+        let version = if state == "running" { "1" } else { "2" };
+        objects.take(&json!({
+            "verb": "patch", "responseStatus": {"code": 200},
+            "objectRef": {
+                "resource": "pods", "namespace": "ns", "name": "a", "subresource": "status",
+            },
+            "responseObject": {
+                "metadata": {"name": "a", "uid": "u", "resourceVersion": version},
+                "status": {"phase": "Running", "containerStatuses": [{"state": {state: {}}}]},
+            },
+        }));
+        (objects.ended().len(), objects.running("ns").len())
+    };
+    assert_eq!(told("running"), (0, 1));
+    assert_eq!(told("terminated"), (1, 0));
 }
 
 #[test]
