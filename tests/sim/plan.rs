@@ -356,7 +356,7 @@ impl Plan {
         };
         let shape = draw.shape();
         // A large one takes as long as five others.
-        let shape = if shape.is_large() && !seed.is_multiple_of(2) {
+        let shape = if shape.is_large() && !seed.is_multiple_of(4) {
             shape.halved()
         } else {
             shape

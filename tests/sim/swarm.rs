@@ -11,12 +11,12 @@ use crate::shrink::shrink;
 use crate::suite::{Job, count, hold, on_all_cores};
 
 /// Runs of each submission; SEEDS asks for another number, FROM for another first one.
-const SEEDS: usize = 3_000;
+const SEEDS: usize = 5_000;
 /// Runs in which REACH looks for what it names, unless SEEDS says otherwise.
 const REACH: usize = 10_000;
 
 /// In one of so many runs the plugin's plan is compared with the operator's decisions.
-const COMPARED: u64 = 4;
+const COMPARED: u64 = 8;
 
 fn job(seed: u64) -> Job {
     Job {
