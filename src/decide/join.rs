@@ -35,10 +35,23 @@ pub(super) fn replica(topology: &Topology<'_>, primary: Answer<'_>, node: &NodeF
     if !answer.is_linked() {
         return Verdict::Hold(Why::NotLinked(node.name.clone()));
     }
-    if !is_known_by_all(topology, answer) {
-        return Verdict::Hold(Why::NotKnownByAll(node.name.clone()));
+    if is_known_by_all(topology, answer) {
+        return counted(node);
     }
-    counted(node)
+    if is_stale_to_any(topology, primary, answer) {
+        let name = primary.node.name.clone();
+        return Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name));
+    }
+    Verdict::Hold(Why::NotKnownByAll(node.name.clone()))
+}
+
+/// Whether a member ignores what a replica says, and will for ever: it knows it as a primary of a greater epoch than
+/// the shard's (`Ignore stale message` in `cluster_legacy.c`). So it does where the shutdown of a primary had one
+/// replica elected while another took over.
+fn is_stale_to_any(topology: &Topology<'_>, primary: Answer<'_>, replica: Answer<'_>) -> bool {
+    let views = topology.answers.iter().map(|answer| answer.view);
+    let mut rows = views.filter_map(|view| view.member(&replica.view.id));
+    rows.any(|row| row.flags.primary && row.epoch > primary.view.my_epoch)
 }
 
 /// Whether every member knows a newcomer for what it is. One that does not gives it no vote, so that

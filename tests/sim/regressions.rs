@@ -281,3 +281,36 @@ fn a_cluster_that_is_half_active_is_asked() {
         ..plan((3, 1), &acts)
     });
 }
+
+/// A primary that was shut down had one replica elected while the operator had the other take over: what the first said as
+/// a replica was old news to all who knew its epoch as a primary, and they were waited for, for ever.
+#[test]
+fn an_elected_replica_that_comes_too_late_is_heard_again() {
+    let lost = Fault::LoseHost {
+        pick: 65,
+        lasts: 2_886,
+    };
+    let grow = Edit::Reshape(Shape {
+        shards: 2,
+        replicas: 2,
+    });
+    let shutdown = Fault::KillProcess {
+        pick: 198,
+        orderly: true,
+    };
+    let acts = [
+        edit(712, Edit::Apply),
+        fault(28_990, Fault::PowerCut),
+        fault(36_410, lost),
+        edit(36_699, grow),
+        fault(43_972, shutdown),
+    ];
+    let outcome = scenario::holds(&Plan {
+        seed: 638,
+        hosts: 1,
+        healed: 56_374,
+        ..plan((1, 2), &acts)
+    });
+    let bumped = "operator 0: decided Take(BumpEpoch";
+    assert!(outcome.story.iter().any(|line| line.contains(bumped)));
+}
