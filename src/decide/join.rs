@@ -39,8 +39,7 @@ pub(super) fn replica(topology: &Topology<'_>, primary: Answer<'_>, node: &NodeF
         return counted(node);
     }
     if is_stale_to_any(topology, primary, answer) {
-        let name = primary.node.name.clone();
-        return Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name));
+        return epoch_raised(primary.node);
     }
     Verdict::Hold(Why::NotKnownByAll(node.name.clone()))
 }
@@ -114,6 +113,12 @@ fn attached(topology: &Topology<'_>, primary: Answer<'_>, answer: Answer<'_>) ->
         primary: primary_name,
     };
     Verdict::Take(action, why)
+}
+
+/// Its claims are made to win against all others.
+pub(super) fn epoch_raised(primary: &NodeFacts) -> Verdict {
+    let name = primary.name.clone();
+    Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name))
 }
 
 /// Its lifecycle says that it is a full member.

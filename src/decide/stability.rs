@@ -284,9 +284,8 @@ fn epoch_kept(topology: &Topology<'_>, answer: Answer<'_>) -> Verdict {
     };
     let former = view.members.iter().filter(|row| !fresh(&row.id));
     let greatest = former.map(|row| row.epoch).max().unwrap_or(0);
-    let name = node.name.clone();
     if view.my_epoch < greatest || view.my_epoch == 0 {
-        return Verdict::Take(Action::BumpEpoch(name.clone()), Why::EpochLow(name));
+        return join::epoch_raised(node);
     }
     if let Some(why) = disagreement(topology, SLOT_COUNT) {
         return Verdict::Hold(why);
@@ -294,7 +293,7 @@ fn epoch_kept(topology: &Topology<'_>, answer: Answer<'_>) -> Verdict {
     if view.cluster_ok {
         join::counted(node)
     } else {
-        Verdict::Hold(Why::StateNotOk(name))
+        Verdict::Hold(Why::StateNotOk(node.name.clone()))
     }
 }
 

@@ -318,13 +318,7 @@ fn addresses(living: &Living<'_>, machine: &str) -> Vec<String> {
 fn drain(living: &mut Living<'_>, machine: &str) {
     let what = format!("drain of {machine}");
     let report = living.under_writers(&what, &WANTED, |living| {
-        living.world.stage.kubectl([
-            "drain",
-            machine,
-            "--delete-emptydir-data",
-            "--pod-selector=app.kubernetes.io/name=valkey",
-            "--timeout=120s",
-        ]);
+        living.world.drain(machine);
     });
     assert!(!machines(living).contains(machine), "{what}");
     assert!(report.lost.is_empty(), "{what}: {report:?}");

@@ -328,17 +328,17 @@ impl Trial {
 
     /// Before the command that a line of the log tells of.
     fn truth_of_a_line(&self, message: &str) -> Snapshot {
-        let before = self.last(LATE);
+        let (before, next) = (self.last(LATE), self.next());
         // Those whose place a takeover gives to others had a vote until then, and are counted with those who have one.
         let claims = if message == TAKEOVER {
             BTreeMap::new()
         } else {
-            claims(before, self.next())
+            claims(before, next)
         };
         let mut truth = self.truth_since(before, &claims);
         // No command ends a process: one that has ended next may have before it.
         for process in &mut truth.processes {
-            if find(self.next(), &process.pod).is_some_and(|next| next.life == Life::Ended) {
+            if find(next, &process.pod).is_some_and(|next| next.life == Life::Ended) {
                 Arc::make_mut(process).life = Life::Ended;
             }
         }
@@ -346,9 +346,10 @@ impl Trial {
     }
 
     fn truth_since(&self, before: &[Arc<Process>], claims: &BTreeMap<&str, &Slots>) -> Snapshot {
+        let next = self.next();
         let pieced = before
             .iter()
-            .map(|before| between(before, find(self.next(), &before.pod), claims));
+            .map(|before| between(before, find(next, &before.pod), claims));
         Snapshot {
             pieced: true,
             ..self.snapshot(pieced)

@@ -566,13 +566,7 @@ fn fill_disk(living: &Living<'_>) {
 
 /// Drains a machine, which is closed from then on, and waits until the cluster is whole without it.
 fn empty(living: &Living<'_>, machine: &str) -> Formed {
-    living.world.stage.kubectl([
-        "drain",
-        machine,
-        "--delete-emptydir-data",
-        "--pod-selector=app.kubernetes.io/name=valkey",
-        "--timeout=120s",
-    ]);
+    living.world.drain(machine);
     living.world.wait_until_formed(&WANTED)
 }
 

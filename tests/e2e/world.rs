@@ -405,6 +405,17 @@ impl World {
         })
     }
 
+    /// Empties a machine of Valkey's pods, as for its upgrade; it is closed from then on.
+    pub(crate) fn drain(&self, machine: &str) {
+        self.stage.kubectl([
+            "drain",
+            machine,
+            "--delete-emptydir-data",
+            "--pod-selector=app.kubernetes.io/name=valkey",
+            "--timeout=120s",
+        ]);
+    }
+
     /// What the process at this address answers to the commands, a line each.
     pub(crate) fn ask(&self, ip: &str, commands: &str) -> Result<String, String> {
         self.ask_as(self.login.as_ref(), ip, commands)

@@ -52,7 +52,7 @@ impl Running {
 }
 
 impl Operators {
-    /// How many writes came out of the first one.
+    /// When the first one wrote.
     pub(crate) fn first_writes(&self) -> Vec<Millis> {
         self.first.as_ref().map_or_else(Vec::new, Switch::writes)
     }

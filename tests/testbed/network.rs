@@ -63,7 +63,7 @@ impl Block {
 
     /// The last of so many addresses for pods; the node's own end comes before them.
     pub(crate) fn last_pod_of(self, index: u8, addresses: u8) -> String {
-        let last = addresses.min(POD_ADDRESSES_MAX).saturating_add(1);
+        let last = addresses.saturating_add(1);
         format!("10.{}.{}.{last}", self.0, index.saturating_add(128))
     }
 
@@ -241,32 +241,20 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
         Some(_) => &["--dport", "--sport"],
     };
     for end in ends {
-        // The raw table comes before connection tracking, so that established connections are cut
-        // as well.
-        let come = ["raw", "--append", "PREROUTING", "--in-interface", "eth0"];
-        let go = [
-            "mangle",
-            "--append",
-            "POSTROUTING",
-            "--out-interface",
-            "eth0",
-        ];
         for (passed_over, place, side) in [
-            (Direction::Out, come, "--source"),
-            (Direction::In, go, "--destination"),
+            (Direction::Out, COME, "--source"),
+            (Direction::In, GO, "--destination"),
         ] {
             if cut.direction == passed_over {
                 continue;
             }
-            let mut words = vec!["--table"];
-            words.extend(place);
-            words.extend(peer.iter().flat_map(|peer| [side, peer]));
-            words.extend(
+            let mut which = Vec::new();
+            which.extend(peer.iter().flat_map(|peer| [side, peer]));
+            which.extend(
                 port.iter()
                     .flat_map(|port| ["--protocol", "tcp", *end, port]),
             );
-            words.extend(["--jump", "DROP"]);
-            iptables(machine, node, &words)?;
+            drop_packets(machine, node, place, &which)?;
         }
     }
     Ok(())
@@ -275,26 +263,41 @@ pub(crate) fn cut(machine: &Machine, node: &str, cut: &Cut) -> Result<(), Error>
 /// One packet in so many is lost on the node's wire, whichever way it goes.
 pub(crate) fn lose(machine: &Machine, node: &str, one_in: u16) -> Result<(), Error> {
     let share = (1.0 / f32::from(one_in)).to_string();
-    for place in [
-        ["raw", "--append", "PREROUTING", "--in-interface", "eth0"],
-        [
-            "mangle",
-            "--append",
-            "POSTROUTING",
-            "--out-interface",
-            "eth0",
-        ],
-    ] {
-        let chance = ["--match", "statistic", "--mode", "random", "--probability"];
-        let words: Vec<&str> = ["--table"]
-            .into_iter()
-            .chain(place)
-            .chain(chance)
-            .chain([share.as_str(), "--jump", "DROP"])
-            .collect();
-        iptables(machine, node, &words)?;
+    let which = [
+        "--match",
+        "statistic",
+        "--mode",
+        "random",
+        "--probability",
+        &share,
+    ];
+    for place in [COME, GO] {
+        drop_packets(machine, node, place, &which)?;
     }
     Ok(())
+}
+
+/// What comes in on the wire. The raw table comes before connection tracking, so that established connections are hit as
+/// well.
+const COME: [&str; 5] = ["raw", "--append", "PREROUTING", "--in-interface", "eth0"];
+
+/// What goes out on it.
+const GO: [&str; 5] = [
+    "mangle",
+    "--append",
+    "POSTROUTING",
+    "--out-interface",
+    "eth0",
+];
+
+fn drop_packets(
+    machine: &Machine,
+    node: &str,
+    place: [&str; 5],
+    which: &[&str],
+) -> Result<(), Error> {
+    let words = [&["--table"], &place[..], which, &["--jump", "DROP"]].concat();
+    iptables(machine, node, &words)
 }
 
 /// Undoes every cut and loss of the node.

@@ -89,7 +89,7 @@ struct SwitchState {
 #[derive(Debug, Default)]
 struct Life {
     off: bool,
-    /// When they were done.
+    /// When each was about to be done.
     writes: Vec<Millis>,
     crash: Option<(usize, Moment)>,
 }
