@@ -1,5 +1,6 @@
-//! Who ever lived in a namespace, from the API server's audit log, which no restart and no missed watch event can
-//! falsify. Never counts what was refused.
+//! Who ever lived in a namespace, from the API server's audit log, which no missed watch event can falsify.
+//! Never relies on the creation itself: an API server that is killed has not written down its last answers, so whoever
+//! is in any answer lived. Never counts what was refused.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -15,8 +16,8 @@ pub(crate) struct Census {
     pub(crate) deleted: BTreeSet<String>,
     /// The most that stood at one time.
     pub(crate) most: usize,
-    /// How many pods were ever made under each name.
-    pub(crate) pods: BTreeMap<String, usize>,
+    /// The uids of the pods that were ever made, by name.
+    pub(crate) pods: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Census {
@@ -24,22 +25,28 @@ impl Census {
         let mut events: Vec<&Value> = audit
             .iter()
             .filter(|event| event["objectRef"]["namespace"] == namespace)
-            .filter(|event| matches!(event["responseStatus"]["code"].as_u64(), Some(200..=202)))
-            .filter(|event| event["objectRef"].get("subresource").is_none())
+            .filter(|event| matches!(event["responseStatus"]["code"].as_u64(), Some(200..300)))
             .collect();
         events.sort_by_key(|event| event["stageTimestamp"].as_str().unwrap_or_default());
         let mut census = Self::default();
         for event in events {
-            let of = |field: &str| event["objectRef"][field].as_str().unwrap_or_default();
-            let name = of("name").to_owned();
-            match (event["verb"].as_str().unwrap_or_default(), of("resource")) {
-                ("create", "valkeynodes") => {
+            let object = &event["responseObject"];
+            let metadata = &object["metadata"];
+            let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+            // What only says that something was done has none.
+            let (Some(name), Some(uid)) = (text("name"), text("uid")) else {
+                continue;
+            };
+            match object["kind"].as_str().unwrap_or_default() {
+                "ValkeyNode" => {
+                    if text("deletionTimestamp").is_some() {
+                        census.deleted.insert(name.clone());
+                    }
                     census.nodes.insert(name);
                 }
-                ("delete", "valkeynodes") => {
-                    census.deleted.insert(name);
+                "Pod" => {
+                    census.pods.entry(name).or_default().insert(uid);
                 }
-                ("create", "pods") => *census.pods.entry(name).or_default() += 1,
                 _ => {}
             }
             census.most = census.most.max(census.standing());
@@ -60,10 +67,51 @@ impl Census {
         match self
             .pods
             .iter()
-            .find(|(name, count)| **count != 1 || !self.nodes.contains(*name))
+            .find(|(name, uids)| uids.len() != 1 || !self.nodes.contains(*name))
         {
-            Some((name, count)) => Err(format!("{count} pods were made for {name}: {self:?}")),
+            Some((name, _)) => Err(format!("not one pod was made for node {name}: {self:?}")),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(verb: &str, code: u64, kind: &str, metadata: &Value) -> Value {
+        json!({
+            "verb": verb,
+            "objectRef": {"namespace": "ns"},
+            "responseStatus": {"code": code},
+            "responseObject": {"kind": kind, "metadata": metadata},
+            "stageTimestamp": "now",
+        })
+    }
+
+    #[test]
+    fn who_is_in_any_answer_lived_though_nobody_wrote_the_creation_down() {
+        let node = json!({"name": "a", "uid": "1"});
+        let pod = json!({"name": "a", "uid": "2"});
+        let stamped = event("patch", 200, "ValkeyNode", &node);
+        let told = event("patch", 200, "Pod", &pod);
+        let census = Census::of(&[stamped.clone(), told.clone()], "ns");
+        assert_eq!(census.check(1), Ok(()));
+        assert!(census.deleted.is_empty());
+        let refused = event("create", 409, "Status", &json!({}));
+        let done = event("delete", 200, "Status", &json!({}));
+        let census = Census::of(&[refused, stamped.clone(), done, told.clone()], "ns");
+        assert_eq!(census.check(1), Ok(()));
+        let going = json!({"name": "a", "uid": "1", "deletionTimestamp": "now"});
+        let released = event("patch", 200, "ValkeyNode", &going);
+        let census = Census::of(&[stamped.clone(), told.clone(), released], "ns");
+        assert_eq!(census.deleted.len(), 1);
+        assert!(census.check(1).is_err());
+        let second = event("patch", 200, "Pod", &json!({"name": "a", "uid": "3"}));
+        let census = Census::of(&[stamped, told.clone(), second], "ns");
+        assert!(census.check(1).is_err(), "two pods");
+        assert!(Census::of(&[told], "ns").check(0).is_err(), "of no node");
     }
 }

@@ -23,7 +23,6 @@ use kube::api::ListParams;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::audit;
 use crate::census::Census;
 use crate::testbed::Options;
 use crate::testbed::Testbed;
@@ -243,8 +242,7 @@ impl Stage {
     }
 
     pub(crate) fn census(&self, namespace: &str) -> Census {
-        let mut events = self.audit(&format!("\"namespace\":\"{namespace}\""));
-        audit::complete(&mut events);
+        let events = self.audit(&format!("\"namespace\":\"{namespace}\""));
         Census::of(&events, namespace)
     }
 
