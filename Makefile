@@ -2,6 +2,8 @@
 # few Debian packages besides.
 .PHONY: demo shell down test sim mutants check e2e soak bless image release bench setup
 TESTBED = cargo run --quiet --example testbed --
+# Its tests mostly wait, and each for its turn on the machine.
+E2E = SLOW=1 cargo test --test e2e -- --test-threads 99
 
 demo: setup ## a real Kubernetes on this machine, the operator in it, a cluster with keys
 	@echo "demo: the first time, the operator and a Kubernetes are compiled: about 15 minutes on two"
@@ -18,7 +20,7 @@ test: setup ## every test, the slow ones too
 	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
 	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
 	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture \
-	  && cargo test --test valkey && SLOW=1 cargo test --test e2e
+	  && cargo test --test valkey -- --test-threads 6 && $(E2E)
 
 # REACH='why Hung' looks for the first run that comes by a rung, an action, a why or an error.
 sim: setup ## the simulator alone; SEEDS=n for so many, RUN=12:3x1:0,4 to be told one run
@@ -34,10 +36,10 @@ check: setup ## what a change must pass before it is merged
 	cargo deny check
 
 e2e: setup ## only the tests on a real Kubernetes; ALL=1 for what takes too long for `make test`
-	$(TESTBED) prepare && SLOW=1 cargo test --test e2e
+	$(TESTBED) prepare && $(E2E)
 
 soak: setup ## faults of every kind under load on one cluster; MINUTES=n for another time than 120
-	$(TESTBED) prepare && SLOW=1 MINUTES=$(or $(MINUTES),120) cargo test --test e2e soak:: -- --nocapture
+	$(TESTBED) prepare && MINUTES=$(or $(MINUTES),120) $(E2E) soak:: --nocapture
 
 bless: ## rewrite the generated files and the expected texts
 	UPDATE_EXPECT=1 cargo test

@@ -75,6 +75,13 @@ const WHOLE: Rung = Rung::new(
     stability::whole,
 );
 
+/// Before anybody is met, in either state.
+const APART: Rung = Rung::new(
+    "newcomers apart",
+    "no newcomer is known to another cluster",
+    join::newcomers_apart,
+);
+
 /// The rungs of Creating, in the order of the contract's section 7.
 const CREATING: &[Rung] = &[
     SNAPSHOT,
@@ -103,6 +110,7 @@ const CREATING: &[Rung] = &[
         "every pod runs and every process answers",
         bootstrap::pods_running,
     ),
+    APART,
     Rung::new(
         "nodes met",
         "every node knows every other",
@@ -132,6 +140,7 @@ const CREATING: &[Rung] = &[
 
 /// First of Active, and of Creating where a formed cluster passes through it.
 const STABILITY: &[Rung] = &[
+    APART,
     Rung::new(
         "failed primary",
         "every shard has a primary that lives, or needs no help to get one",

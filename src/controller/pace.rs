@@ -319,6 +319,7 @@ fn longest_wait(why: &Why) -> Duration {
         | Why::NotMet { .. }
         | Why::Handshaking(_)
         | Why::StaleMember(_)
+        | Why::MetElsewhere { .. }
         | Why::AwaitingElection { .. }
         | Why::NoQuorum(_)
         | Why::SlotsUnassigned(_)

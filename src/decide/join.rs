@@ -3,10 +3,12 @@
 
 use crate::api::node::{JoinType, Lifecycle};
 use crate::decide::bootstrap::not_answering;
+use crate::decide::ladder::Scene;
 use crate::model::decision::{Action, Verdict};
 use crate::model::shards::{Answer, Topology};
+use crate::model::topology::{Member, NodeView};
 use crate::model::why::Why;
-use crate::model::world::NodeFacts;
+use crate::model::world::{NodeFacts, World};
 
 /// The next step of a node towards its primary, which owns slots; Pass where it is its linked replica
 /// already, or is the primary itself.
@@ -67,6 +69,54 @@ pub(super) fn is_known_by_all(topology: &Topology<'_>, newcomer: Answer<'_>) -> 
             !row.flags.handshake && row.primary.as_ref() == newcomer.view.primary()
         })
     })
+}
+
+/// A newcomer that another cluster met, and nobody of ours yet, is replaced: met here too, it would make one cluster of
+/// both. Its pod got the address of a member that died there, and Valkey meets anew whom it has lost touch with
+/// (`there is no inbound link for it`, `cluster_legacy.c`).
+pub(super) fn newcomers_apart(scene: Scene<'_>) -> Verdict {
+    for newcomer in &scene.topology.answers {
+        let node = newcomer.node;
+        let joins = node.spec.lifecycle == Lifecycle::Joining && !node.deleting;
+        let is_empty = newcomer.view.own_slots().is_empty() && newcomer.view.primary().is_none();
+        if !joins || !is_empty || is_met(scene, newcomer) {
+            continue;
+        }
+        let mut rows = newcomer.view.members.iter();
+        if let Some(stranger) = rows.find(|row| is_elsewhere(scene, newcomer, row)) {
+            let (node, member) = (node.name.clone(), stranger.id.clone());
+            let action = Action::DeleteNode(node.clone());
+            return Verdict::Take(action, Why::MetElsewhere { node, member });
+        }
+    }
+    Verdict::Pass
+}
+
+fn is_met(scene: Scene<'_>, newcomer: &Answer<'_>) -> bool {
+    let mut rows = others(scene, newcomer).filter_map(|other| other.member(&newcomer.view.id));
+    rows.any(|row| !row.flags.handshake)
+}
+
+/// Whether somebody in a newcomer's table lives and is nobody of ours: no pod has its address, and no other member
+/// lists its id or its address.
+fn is_elsewhere(scene: Scene<'_>, newcomer: &Answer<'_>, row: &Member) -> bool {
+    if row.flags.myself || row.flags.failing() || row.ip.is_none() {
+        return false;
+    }
+    let World { nodes, strays, .. } = scene.world;
+    let mut pods = (nodes.values().chain(strays.values())).filter_map(NodeFacts::stamped_pod);
+    let mut listed = others(scene, newcomer).flat_map(|other| &other.members);
+    !pods.any(|pod| pod.ip == row.ip)
+        && !listed.any(|known| known.id == row.id || known.ip == row.ip)
+}
+
+/// What all others that answer say.
+fn others<'a>(scene: Scene<'a>, one: &Answer<'a>) -> impl Iterator<Item = &'a NodeView> {
+    let own = one.node;
+    let answers = scene.topology.answers.iter();
+    answers
+        .filter(move |other| other.node.name != own.name)
+        .map(|other| other.view)
 }
 
 /// Introduced to the others through a member that knows them.

@@ -127,6 +127,13 @@ pub enum Why {
     StaleMember(ValkeyId),
     /// An id that no node of this cluster has, and that is alive.
     ForeignMember(ValkeyId),
+    /// A newcomer that a member of another cluster met before anybody of its own.
+    MetElsewhere {
+        /// The newcomer.
+        node: NodeName,
+        /// Whom it knows.
+        member: ValkeyId,
+    },
     /// An id that no node of this cluster has, and of which it is not sure yet whether it is dead.
     MemberUnclear(ValkeyId),
     /// A dead primary whose replica stands for election.
@@ -393,6 +400,10 @@ impl fmt::Display for Why {
             Self::NotMet { seed, newcomer } => write!(f, "{seed} does not know {newcomer}"),
             Self::Handshaking(node) => write!(f, "{node} is being introduced"),
             Self::StaleMember(id) => write!(f, "member {id} is dead and no node of this cluster"),
+            Self::MetElsewhere { node, member } => write!(
+                f,
+                "member {member} of another cluster met {node} before its own did"
+            ),
             Self::ForeignMember(id) => {
                 write!(
                     f,

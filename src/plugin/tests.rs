@@ -236,48 +236,51 @@ fn a_plan_says_what_is_next_and_why() {
         &plan,
         100,
         expect![[r#"
-        shop/cache  Active
-        next    create a node of shard 1 that joins as replica
-        why     shard 1 has 1 of 2 nodes
+            shop/cache  Active
+            next    create a node of shard 1 that joins as replica
+            why     shard 1 has 1 of 2 nodes
 
-        PASSED            BECAUSE
-        finalizer         the cluster carries the operator's finalizer
-        paused            the cluster is not paused
-        TLS validated     the cluster needs no TLS Secret, or has one that validates
-        kept objects      its Service, Secrets and ConfigMap are its own
-        TLS usable        the TLS material in use is there, where any is needed
-        menu              its config, image and roles resolve
-        failed primary    every shard has a primary that lives, or needs no help to get one
-        departed members  no member is dead or gone
-    "#]],
+            PASSED            BECAUSE
+            finalizer         the cluster carries the operator's finalizer
+            paused            the cluster is not paused
+            TLS validated     the cluster needs no TLS Secret, or has one that validates
+            kept objects      its Service, Secrets and ConfigMap are its own
+            TLS usable        the TLS material in use is there, where any is needed
+            menu              its config, image and roles resolve
+            newcomers apart   no newcomer is known to another cluster
+            failed primary    every shard has a primary that lives, or needs no help to get one
+            departed members  no member is dead or gone
+        "#]],
     );
     check(
         &plan,
         60,
         expect![[r#"
-        shop/cache  Active
-        next    create a node of shard 1 that joins as replica
-        why     shard 1 has 1 of 2 nodes
+            shop/cache  Active
+            next    create a node of shard 1 that joins as replica
+            why     shard 1 has 1 of 2 nodes
 
-        finalizer
-            the cluster carries the operator's finalizer
-        paused
-            the cluster is not paused
-        TLS validated
-            the cluster needs no TLS Secret, or has one that
-            validates
-        kept objects
-            its Service, Secrets and ConfigMap are its own
-        TLS usable
-            the TLS material in use is there, where any is needed
-        menu
-            its config, image and roles resolve
-        failed primary
-            every shard has a primary that lives, or needs no help
-            to get one
-        departed members
-            no member is dead or gone
-    "#]],
+            finalizer
+                the cluster carries the operator's finalizer
+            paused
+                the cluster is not paused
+            TLS validated
+                the cluster needs no TLS Secret, or has one that
+                validates
+            kept objects
+                its Service, Secrets and ConfigMap are its own
+            TLS usable
+                the TLS material in use is there, where any is needed
+            menu
+                its config, image and roles resolve
+            newcomers apart
+                no newcomer is known to another cluster
+            failed primary
+                every shard has a primary that lives, or needs no help
+                to get one
+            departed members
+                no member is dead or gone
+        "#]],
     );
     let json = serde_json::to_value(&plan).unwrap();
     assert_eq!(json["next"], "act");

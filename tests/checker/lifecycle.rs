@@ -241,7 +241,8 @@ fn retired<'a>(past: &'a Past, step: &'a Step) -> Option<(&'a Value, &'a Process
 }
 
 /// S5: replace before retire: when a member is deleted, at least 1 + replicasPerShard others of its shard are
-/// live, synced and Active, by the spec as it is, or was when the operator looked.
+/// live, synced and Active, by the spec as it is, or was when the operator looked, but for those that something hit
+/// since.
 ///
 /// Except: excess replicas above the target, of which the others are enough; members already dead; a shard
 /// that owns no slot any more, and a cluster where nobody owns one; nodes that never became Active.
@@ -270,7 +271,10 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
                 .is_some_and(|node| node.text("/spec/lifecycle") == "Active")
     });
     let have = others.count();
-    if have >= wanted {
+    let looked = past.looked_at(step.by, &process.home);
+    let shard = past.shard_of(&process.pod);
+    let hits = shard.map_or(Some(0), |shard| past.hits_on(shard, looked));
+    if hits.is_none_or(|hits| have + hits >= wanted) {
         return Ok(());
     }
     Err(format!(
@@ -280,7 +284,7 @@ pub(super) fn replace_before_retire(checker: &mut Checker, step: &Step) -> Verdi
 }
 
 /// Whether anybody of a cluster owns a slot by its own account.
-fn serves(scene: &Scene, home: &Name) -> bool {
+pub(super) fn serves(scene: &Scene, home: &Name) -> bool {
     scene.alive(home).any(|one| !one.own().is_empty())
 }
 

@@ -20,6 +20,7 @@ use super::evidence::Role;
 use super::evidence::Step;
 use super::evidence::Verb;
 use super::evidence::What;
+use super::lifecycle::serves;
 use super::lifecycle::written;
 use super::past::Past;
 use super::past::cluster_of;
@@ -383,7 +384,7 @@ fn replicas(members: &[&Process], shape: Shape) -> Verdict {
 /// within 3 ticks.
 ///
 /// A waiter is a cluster that is being formed and has nodes to make: its next step must show. Not while
-/// something is broken.
+/// something is broken, nor one that waits for its TLS Secret besides, which is read every few seconds.
 pub(super) fn a_mended_menu_unblocks(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, liveness, .. } = checker;
     if let Some(write) = written(step) {
@@ -404,7 +405,8 @@ pub(super) fn a_mended_menu_unblocks(checker: &mut Checker, step: &Step) -> Verd
             continue;
         };
         let spec = cluster.body.get("spec").unwrap_or(&Value::Null);
-        let waits = cluster.text("/status/state") != "Active"
+        let waits = !matches!(cluster.text("/status/state"), "Active" | "Invalid")
+            && !serves(&past.scene, name)
             && cluster.annotation(PAUSED) != "true"
             && !cluster.deleting()
             && !past.rules.left_out.contains(name)

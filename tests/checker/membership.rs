@@ -2,6 +2,7 @@
 //! Never judges commands of a person.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Checker;
 use super::Verdict;
@@ -365,7 +366,8 @@ pub(super) fn commands_reach_their_own(checker: &mut Checker, step: &Step) -> Ve
     Ok(())
 }
 
-/// No process lists an id of another cluster.
+/// No process lists an id of another cluster, newcomers left out of which nobody of their own knows: Valkey itself meets
+/// whoever gets the address of somebody that it has lost touch with (`cluster_legacy.c`).
 fn tables_are_apart(scene: &Scene) -> Verdict {
     let processes = &scene.0.processes;
     let mut homes = processes.iter().map(|process| &process.home);
@@ -378,10 +380,21 @@ fn tables_are_apart(scene: &Scene) -> Verdict {
             .iter()
             .filter(|process| process.life != Life::Ended)
     };
-    for process in running() {
+    let lists = |process: &Process, id: &str| {
+        let mut rows = process.table.iter().filter(|row| !row.handshake);
+        rows.any(|row| row.id == id)
+    };
+    let is_member = |process: &&Arc<Process>| {
+        let mut own = running().filter(|other| other.home == process.home);
+        !process.own().is_empty()
+            || own.any(|other| other.id != process.id && lists(other, &process.id))
+    };
+    for process in running().filter(is_member) {
         let known = process.table.iter().filter(|row| !row.handshake);
         for row in known {
-            let mut strangers = running().filter(|other| other.home != process.home);
+            let mut strangers = running()
+                .filter(|other| other.home != process.home)
+                .filter(is_member);
             if let Some(stranger) = strangers.find(|other| other.id == row.id) {
                 return Err(format!(
                     "{} of {} lists {} of {}",

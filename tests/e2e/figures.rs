@@ -269,35 +269,37 @@ fn drains(bench: &mut Bench<'_>) -> Figure {
     gap
 }
 
-/// P7: a roll of all nodes by an edit of their resources, beside a hand-over by hand.
+/// P7: a roll of all nodes by an edit of their resources, beside a hand-over by hand in each shard.
 fn rolls(bench: &mut Bench<'_>) -> Figure {
     let mut gap = Figure::new("P7, roll, longest gap", 3.0);
-    for shard in 0..ROUNDS {
-        let (_, replica) = bench.pair(shard);
-        gap.floor.push(bench.gap(|_| {
-            tell(&replica, "CLUSTER FAILOVER");
-            wait_for(&replica, &["role:master"]);
+    for hz in ["11", "12", "13"] {
+        gap.floor.push(bench.gap(|bench| {
+            for shard in (0..).take(WANTED.shards) {
+                let (_, replica) = bench.pair(shard);
+                tell(&replica, "CLUSTER FAILOVER");
+                wait_for(&replica, &["role:master"]);
+            }
         }));
         bench.whole(&WANTED);
+
+        let begun = Instant::now();
+        gap.ours.push(bench.gap(|bench| {
+            roomy_config(bench.world, hz);
+            until("the roll", || rolled(bench.world, WANTED.namespace, hz));
+            bench.whole(&WANTED);
+        }));
+        let nodes = u32::try_from(WANTED.nodes()).expect("a small number");
+        say(&format!("P7: {:.2?} a node", begun.elapsed() / nodes));
     }
-    let begun = Instant::now();
-    gap.ours.push(bench.gap(|bench| {
-        roomy_config(bench.world);
-        let rolled = || rolled(bench.world, WANTED.namespace, "11");
-        until("the roll", rolled);
-        bench.whole(&WANTED);
-    }));
-    let nodes = u32::try_from(WANTED.nodes()).expect("a small number");
-    say(&format!("P7: {:.2?} a node", begun.elapsed() / nodes));
     gap
 }
 
 /// Room for the data that is moved.
-fn roomy_config(world: &World) {
+fn roomy_config(world: &World, hz: &str) {
     let spec = json!({
         "baseRef": "standard",
         "resources": {"cpu": "500m", "memory": "512Mi"},
-        "valkey": {"hz": "11"},
+        "valkey": {"hz": hz},
     });
     world.apply_all(&[menu("ValkeyConfig", WANTED.namespace, &spec)]);
 }

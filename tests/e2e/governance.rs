@@ -10,6 +10,7 @@ use super::slow;
 use super::testbed::Options;
 use super::testbed::Testbed;
 use super::testbed::operator::install_kinds;
+use super::turn;
 
 /// Who asks, as the roles call them.
 const TEAMS: [&str; 3] = ["platform-team", "product-team", "viewer"];
@@ -128,6 +129,7 @@ fn each_team_does_its_job_and_nothing_of_the_others() {
     if !slow("each_team_does_its_job_and_nothing_of_the_others") {
         return;
     }
+    let _turn = turn::beside_others();
     let options = Options {
         nodes: 0,
         ..Options::default()

@@ -18,6 +18,7 @@ use super::testbed::Options;
 use super::testbed::Testbed;
 use super::testbed::command::say;
 use super::testbed::command::wait_for_success;
+use super::turn;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -26,6 +27,7 @@ fn the_kinds_hold_on_a_real_api_server() -> Outcome {
     if !slow("the_kinds_hold_on_a_real_api_server") {
         return Ok(());
     }
+    let _turn = turn::beside_others();
     let testbed = Testbed::up(&Options {
         nodes: 0,
         ..Options::default()

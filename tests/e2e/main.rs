@@ -53,6 +53,7 @@ mod tls_client;
 mod transcript;
 mod trial;
 mod troubles;
+mod turn;
 mod waits;
 mod watch;
 mod world;

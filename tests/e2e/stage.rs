@@ -1,16 +1,12 @@
 //! A testbed of three nodes with the kinds and a menu, and what these tests ask of it.
 //! Never beside another where something is timed or judged by what was seen at a moment.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::RwLockWriteGuard;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -27,19 +23,14 @@ use crate::census::Census;
 use crate::testbed::Options;
 use crate::testbed::Testbed;
 use crate::testbed::operator;
+use crate::turn;
+use crate::turn::Turn;
 
 /// A 3x1 cluster takes 5 s on two idle cores; the rest is a machine under load.
 pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// Between two looks at a condition.
 const POLL: Duration = Duration::from_millis(100);
-
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// Holds back every other test on a testbed.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
 
 const MENU: &str = include_str!("../../config/samples/menu.yaml");
 
@@ -72,8 +63,7 @@ pub(crate) struct Stage {
     pub(crate) testbed: Testbed,
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
-    /// Of the machine: all of it, or a part.
-    _share: Box<dyn Any + Sync>,
+    _turn: Turn,
 }
 
 /// A cluster of these tests, always named `c`.
@@ -101,7 +91,7 @@ impl Shape {
 impl Stage {
     /// On a machine of its own: it takes no notice of others, and they none of it.
     pub(crate) fn up() -> Self {
-        Self::on(alone(), Options::default())
+        Self::on(turn::alone(), Options::default())
     }
 
     /// The same, with so few addresses for pods that each is somebody's again soon.
@@ -110,16 +100,15 @@ impl Stage {
             pod_addresses,
             ..Options::default()
         };
-        Self::on(alone(), options)
+        Self::on(turn::alone(), options)
     }
 
     /// Beside others of its kind: for tests that mostly wait.
     pub(crate) fn beside_others() -> Self {
-        let part = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        Self::on(part, Options::default())
+        Self::on(turn::beside_others(), Options::default())
     }
 
-    fn on(share: impl Any + Sync, options: Options) -> Self {
+    fn on(turn: Turn, options: Options) -> Self {
         let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
         let options = Options {
             nodes: 3,
@@ -137,7 +126,7 @@ impl Stage {
             testbed,
             runtime,
             client,
-            _share: Box::new(share),
+            _turn: turn,
         };
         stage.apply(MENU);
         stage

@@ -9,7 +9,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::slow;
-use super::stage::alone;
 use super::testbed::Options;
 use super::testbed::Testbed;
 use super::testbed::command::Look;
@@ -25,6 +24,7 @@ use super::testbed::network::Cut;
 use super::testbed::network::Direction;
 use super::testbed::pod;
 use super::testbed::pod::PodName;
+use super::turn::alone;
 
 /// What a test could not even try is told by its error.
 type Outcome = Result<(), Box<dyn std::error::Error>>;

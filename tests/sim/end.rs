@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::checker::evidence::{Life, Name, Role, Snapshot};
+use crate::checker::evidence::{Life, Name, Object, Role, Snapshot};
 use crate::hands::found;
 use crate::kube::kinds::Kind;
 use crate::plan::Kept;
@@ -40,12 +41,15 @@ pub(crate) fn is_given_up(world: &World) -> bool {
 
 /// Whether the wish has come true; if not, what is missing.
 pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<(), String> {
-    for object in &truth.objects {
-        let state = &object.body["status"]["state"];
-        if object.kind == "ValkeyCluster" && object.name.namespace != NAMESPACE && state != "Active"
-        {
-            return Err(format!("{} is not Active", object.name));
+    let clusters = truth
+        .objects
+        .iter()
+        .filter(|object| object.kind == "ValkeyCluster");
+    for neighbour in clusters.filter(|cluster| cluster.name.namespace != NAMESPACE) {
+        if neighbour.body["status"]["state"] != "Active" {
+            return Err(format!("{} is not Active", neighbour.name));
         }
+        whole(truth, &neighbour.name)?;
     }
     if !wish.exists {
         // Who asked for a cluster keeps his own Secret.
@@ -69,11 +73,19 @@ pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<()
     if let Some(missing) = kept.into_iter().find(|it| found(world, *it).is_none()) {
         return Err(format!("{missing:?} is not there"));
     }
-    let home = Name::new(NAMESPACE, CLUSTER);
+    let nodes = whole(truth, &Name::new(NAMESPACE, CLUSTER))?;
+    if nodes != wish.shape.nodes() {
+        return Err(format!("{nodes} nodes of {}", wish.shape.nodes()));
+    }
+    Ok(())
+}
+
+/// Whether each node of a cluster is a full member and has a process that serves; how many they are.
+fn whole(truth: &Snapshot, home: &Name) -> Result<u32, String> {
     let alive = truth
         .processes
         .iter()
-        .filter(|process| process.home == home && process.life == Life::Alive);
+        .filter(|process| process.home == *home && process.life == Life::Alive);
     let mut count = 0;
     for process in alive {
         count += 1;
@@ -84,17 +96,22 @@ pub(crate) fn reached(world: &World, truth: &Snapshot, wish: &Wish) -> Result<()
             return Err(format!("replica {} has no link", process.ip));
         }
     }
-    if count != wish.shape.nodes() {
-        return Err(format!("{count} processes of {}", wish.shape.nodes()));
-    }
-    let mut nodes = truth
-        .objects
+    let is_own = |node: &&Arc<Object>| {
+        let of = &node.body["spec"]["clusterName"];
+        node.kind == "ValkeyNode" && node.name.namespace == home.namespace && *of == *home.name
+    };
+    let nodes: Vec<_> = truth.objects.iter().filter(is_own).collect();
+    if let Some(node) = nodes
         .iter()
-        .filter(|object| object.kind == "ValkeyNode" && object.name.namespace == NAMESPACE);
-    match nodes.find(|node| node.body["spec"]["lifecycle"] != "Active") {
-        Some(node) => Err(format!("{} is not Active", node.name)),
-        None => Ok(()),
+        .find(|node| node.body["spec"]["lifecycle"] != "Active")
+    {
+        return Err(format!("{} is not Active", node.name));
     }
+    let nodes = u32::try_from(nodes.len()).expect("a small number");
+    if nodes != count {
+        return Err(format!("{home} has {count} processes for {nodes} nodes"));
+    }
+    Ok(nodes)
 }
 
 /// What it all came to, in words that two runs share whose names differ.

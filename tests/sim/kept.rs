@@ -4,6 +4,7 @@
 use crate::chains::Leaf;
 use crate::kube::client::Moment;
 use crate::plan::{Edit, Fault, Garbling, Kept, Meddling, Millis, Plan, Shape};
+use crate::regressions::address_inherited;
 use crate::scenario::{edit, fault, holds, kill, plan};
 
 /// A run, and the names that have to come up in it.
@@ -195,6 +196,11 @@ fn mistaken() -> Vec<KeptRun> {
         moment: Moment::AfterEffect,
     };
     vec![
+        // Another cluster meets a newcomer first.
+        of(
+            &["rung newcomers apart", "why MetElsewhere"],
+            address_inherited(),
+        ),
         // The operator dies before it has recorded a node's pod, and somebody puts his own in its place.
         of(
             &["why PodForeign"],

@@ -314,3 +314,37 @@ fn an_elected_replica_that_comes_too_late_is_heard_again() {
     let bumped = "operator 0: decided Take(BumpEpoch";
     assert!(outcome.story.iter().any(|line| line.contains(bumped)));
 }
+
+/// A pod got the address of one that had died in another cluster, which still looked for it there: the newcomer was met by
+/// that cluster first and by its own a moment later, and the two became one, with the slots of either.
+#[test]
+fn a_newcomer_that_another_cluster_met_first_is_replaced() {
+    scenario::holds(&address_inherited());
+}
+
+/// Rolls of two clusters, and a network that holds back the answer which would tell that an address changed hands.
+pub(crate) fn address_inherited() -> Plan {
+    let partition = Fault::Partition {
+        pick: 246,
+        one_way: false,
+        bus_only: false,
+        lasts: 4_915,
+    };
+    let lossy = Fault::LossyNetwork {
+        one_in: 3,
+        lasts: 8_649,
+    };
+    let acts = [
+        edit(414, Edit::Apply),
+        edit(12_449, Edit::Set { leaf: 22, value: 0 }),
+        fault(15_562, partition),
+        fault(21_254, lossy),
+    ];
+    Plan {
+        seed: 10_727,
+        hosts: 4,
+        neighbour: true,
+        healed: 52_011,
+        ..plan((1, 3), &acts)
+    }
+}

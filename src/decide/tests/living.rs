@@ -11,7 +11,7 @@
 //!   offset), `notok`, `joining` or `joining=shard`, `leaving`, `ending` (its pod is being deleted),
 //!   `deleting` (it is itself), `old` (outdated), `machine=lost`, `machine=gone`, `epoch=9`, `counts=9`,
 //!   `locked` (it refuses the login), `sees=b<a` (it takes `b` for a replica of `a`),
-//!   `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`, `failed=2@5` (jobs, the last 5 s ago).
+//!   `knows=b` (its table has `b` besides), `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`, `failed=2@5` (jobs, the last 5 s ago).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -301,6 +301,10 @@ fn view(node: &Words, rows: &[Member], linked: bool) -> NodeView {
     } else {
         rows.to_vec()
     };
+    let besides = node
+        .value("knows")
+        .map(|who| Words::read(who, Place::Nowhere));
+    members.extend(besides.and_then(|who| who.row()));
     for row in &mut members {
         row.flags.myself = row.id == id(&node.name);
         if let Some((who, of)) = node.value("sees").and_then(|told| told.split_once('<'))
@@ -1447,6 +1451,51 @@ fn replicas_beyond_the_target_go_last_name_first() {
     check(
         "1x1: a=0/1 b<a(old) x<a y<a",
         expect!["take DeleteNode(b): b is outdated"],
+    );
+}
+
+#[test]
+fn a_newcomer_that_another_cluster_met_first_is_replaced() {
+    check(
+        "1x1: a=0/1 x(blind,joining=replica,knows=z)",
+        expect![[r#"
+            take DeleteNode(x): member id-z of another cluster met x before its own did
+            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+    );
+    check(
+        "2x0: a=0/2 | x(blind,joining=primary,knows=z)",
+        expect![[r#"
+            take DeleteNode(x): member id-z of another cluster met x before its own did
+            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+    );
+    // Its own met it, or are known to it.
+    check(
+        "1x1: a=0/1 x(joining=replica,knows=z)",
+        expect![[r#"
+            take Replicate { replica: x, primary: a }: x does not replicate a
+            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+    );
+    check(
+        "1x1: a=0/1 x(blind,joining=replica,knows=a)",
+        expect!["take Meet { seed: a, newcomer: x }: a does not know x"],
+    );
+    // Whom another of its own knows is no reason.
+    check(
+        "1x1: a=0/1 x(blind,joining=replica,knows=z) | else: z(dead)",
+        expect!["take Meet { seed: a, newcomer: x }: a does not know x"],
+    );
+    // Who may have data is never given up for it.
+    check(
+        "1x1: a=0/1(dead) x<a(joining=replica,knows=z)",
+        expect![[r#"
+            take Takeover(x): primary id-a is dead, and too few primaries are left to elect its replica
+            note: member id-z is alive and no node of this cluster: it is left alone"#]],
+    );
+    check(
+        "1x1: a=0/1 x(blind,knows=z)",
+        expect![[r#"
+            take Meet { seed: a, newcomer: x }: a does not know x
+            note: member id-z is alive and no node of this cluster: it is left alone"#]],
     );
 }
 

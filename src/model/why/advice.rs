@@ -51,6 +51,7 @@ impl Why {
                 | Self::PodWaiting { .. }
                 | Self::Silent { .. }
                 | Self::ForeignMember(_)
+                | Self::MetElsewhere { .. }
                 | Self::AwaitingElection { .. }
                 | Self::NoQuorum(_)
                 | Self::SlotsClaimedTwice(_)
@@ -117,6 +118,7 @@ impl Why {
             | Self::ConfigMapForeign(_)
             | Self::NotMet { .. }
             | Self::Handshaking(_)
+            | Self::MetElsewhere { .. }
             | Self::StaleMember(_)
             | Self::MemberUnclear(_)
             | Self::AwaitingElection { .. }
@@ -204,6 +206,7 @@ impl Why {
             | Self::TableDiffers { node, .. }
             | Self::NodeEnded { node, .. }
             | Self::JoinEnded { node, .. }
+            | Self::MetElsewhere { node, .. }
             | Self::NodesLeaving { node, .. }
             | Self::MigrationFailed { source: node, .. } => Some(node),
             Self::Deleting

@@ -193,6 +193,24 @@ fn s5() {
     let mut run = Run::new(1, 1);
     run.process("a1").life = Life::Ended;
     holds(run.deletes(OPERATOR, "ValkeyNode", "a1"));
+    // What hits its successor after the look cannot be known, what did before it can.
+    let replaced = |steps: &[&dyn Fn(&mut Run)]| {
+        let mut run = Run::new(1, 2);
+        run.edit("ValkeyCluster", "c", "/spec/replicasPerShard", json!(1));
+        holds(run.look());
+        for step in steps {
+            run.wait(10);
+            step(&mut run);
+        }
+        run.wait(10).deletes(OPERATOR, "ValkeyNode", "a1")
+    };
+    let looks = |run: &mut Run| run.tick("c");
+    let dies = |run: &mut Run| {
+        run.breaks("F02", &["a2"]);
+        run.process("a2").life = Life::Ended;
+    };
+    holds(replaced(&[&looks, &dies]));
+    broken("S5", replaced(&[&dies, &looks]));
 }
 
 #[test]

@@ -144,6 +144,7 @@ fn l3() {
 fn waiting() -> Run {
     let mut run = Run::new(3, 1);
     run.edit("ValkeyCluster", "c", "/status/state", json!("Creating"));
+    run.truth.processes.clear();
     run.remove("ValkeyNode", "b1");
     run.remove("ValkeyImage", "v9");
     holds(run.look());
@@ -165,6 +166,15 @@ fn l4() {
     mend(&mut run);
     holds(run.look());
     broken("L4", run.wait(3000).look());
+
+    // One that serves has more to do first.
+    let mut run = Run::new(3, 1);
+    run.edit("ValkeyCluster", "c", "/status/state", json!("Creating"));
+    run.remove("ValkeyNode", "b1");
+    run.remove("ValkeyImage", "v9");
+    holds(run.look());
+    mend(&mut run);
+    holds(run.wait(3000).look());
 
     let mut run = waiting();
     mend(&mut run);

@@ -225,24 +225,26 @@ fn s13() {
     holds(run.tells("a0", "CLUSTER ADDSLOTSRANGE 100 8191"));
 }
 
+/// A process of a new node, whom nobody knows yet.
+fn newcomer(run: &mut Run) {
+    run.add_node("c", "x", 0);
+    let old = run.process("a0").clone();
+    run.truth.processes.push(std::sync::Arc::new(Process {
+        pod: "pod-x".to_owned(),
+        ip: "10.0.0.99".to_owned(),
+        id: "id-x".to_owned(),
+        accepts: Slots::default(),
+        keyed: Slots::default(),
+        table: vec![Row {
+            id: "id-x".to_owned(),
+            ..Row::default()
+        }],
+        ..old
+    }));
+}
+
 #[test]
 fn s16_stamp() {
-    let newcomer = |run: &mut Run| {
-        run.add_node("c", "x", 0);
-        let old = run.process("a0").clone();
-        run.truth.processes.push(std::sync::Arc::new(Process {
-            pod: "pod-x".to_owned(),
-            ip: "10.0.0.99".to_owned(),
-            id: "id-x".to_owned(),
-            accepts: Slots::default(),
-            keyed: Slots::default(),
-            table: vec![Row {
-                id: "id-x".to_owned(),
-                ..Row::default()
-            }],
-            ..old
-        }));
-    };
     let mut run = Run::new(1, 0);
     newcomer(&mut run);
     holds(run.look());
@@ -293,6 +295,20 @@ fn s16_tables() {
     });
     holds(run.look());
     run.row("a0", "da0").handshake = false;
+    broken("S16", run.look());
+
+    // Of a newcomer that is true only when one of its own knows it.
+    let row = |id: &str| Row {
+        id: id.to_owned(),
+        ..Row::default()
+    };
+    let mut run = Run::new(1, 0);
+    run.add_cluster("d", 1, 0, "d");
+    newcomer(&mut run);
+    run.process("x").table.push(row("id-da0"));
+    run.process("da0").table.push(row("id-x"));
+    holds(run.look());
+    run.process("a0").table.push(row("id-x"));
     broken("S16", run.look());
 }
 

@@ -78,11 +78,14 @@ impl Data {
     }
 
     pub(super) fn counts(&self) -> BTreeMap<u16, u32> {
-        let mut counts = BTreeMap::new();
+        let mut counts: Vec<(u16, u32)> = Vec::new();
         for (slot, _) in self.keys.keys() {
-            *counts.entry(*slot).or_default() += 1;
+            match counts.last_mut() {
+                Some((last, count)) if last == slot => *count += 1,
+                Some(_) | None => counts.push((*slot, 1)),
+            }
         }
-        counts
+        counts.into_iter().collect()
     }
 
     /// How many keys are in some slots.
