@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::api::cluster::ClusterState;
 use crate::api::node::ValkeyNode;
 use crate::controller::{Context, Error, config, stopped};
 use crate::decide;
@@ -136,7 +137,7 @@ async fn tick(
     }
 }
 
-/// The cluster as a node may grow in it; nothing while it is going, or its menu does not resolve, or its
+/// The cluster as a node may grow in it; nothing while it is going or Invalid, or its menu does not resolve, or its
 /// TLS Secret does not validate.
 async fn home(
     context: &Context<NodeRef>,
@@ -147,9 +148,9 @@ async fn home(
         .reader
         .kubernetes_world(cluster, Source::Stores)
         .await;
-    let world = world
-        .map_err(Error::Observe)?
-        .filter(|world| !world.cluster.deleting);
+    let world = world.map_err(Error::Observe)?.filter(|world| {
+        !world.cluster.deleting && world.cluster.status.state != ClusterState::Invalid
+    });
     let home = world.map(|world| {
         let desired = resolve::desired(&world);
         (world, desired)

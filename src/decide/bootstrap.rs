@@ -139,7 +139,8 @@ pub(super) fn mistaken_nodes(scene: Scene<'_>) -> Verdict {
     }
 }
 
-fn never_ran(node: &NodeFacts) -> bool {
+/// Whether there is no process of it, and never was.
+pub(super) fn never_ran(node: &NodeFacts) -> bool {
     match &node.pod {
         PodSighting::Present(pod) => pod.phase == PodPhase::Pending,
         PodSighting::Absent => node.stamp.is_none(),

@@ -2,7 +2,7 @@
 //! Never forgets, replaces or takes over anybody who is not proven dead.
 
 use crate::api::node::{JoinType, Lifecycle};
-use crate::decide::bootstrap::not_answering;
+use crate::decide::bootstrap::{never_ran, not_answering};
 use crate::decide::join;
 use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
@@ -13,7 +13,6 @@ use crate::model::shards::{
     is_on_lost_machine, is_silent,
 };
 use crate::model::slots::{SLOT_COUNT, SlotSet};
-use crate::model::topology::NodeView;
 use crate::model::why::Why;
 use crate::model::world::{NodeFacts, PodSighting};
 
@@ -173,7 +172,10 @@ fn orphaned_slots(scene: Scene<'_>) -> Verdict {
     let shard = topology.shards.get(&index);
     let staying: Vec<&NodeFacts> = shard.into_iter().flat_map(Shard::staying).collect();
     let outdated = Outdated::by(scene.desired);
-    if let Some(node) = staying.iter().find(|node| is_stale_join(node, &outdated)) {
+    if let Some(node) = staying
+        .iter()
+        .find(|node| is_stale_join(topology, node, &outdated))
+    {
         let why = Why::JoinOutdated(node.name.clone());
         return Verdict::Take(Action::DeleteNode(node.name.clone()), why);
     }
@@ -416,7 +418,10 @@ pub(super) fn missing_replicas(scene: Scene<'_>) -> Verdict {
     let nodes = shards().flat_map(|shard| shard.staying().map(move |node| (shard, node)));
     for (shard, node) in nodes {
         let serves = shard.is_primary(node) && !shard.slots.is_empty();
-        if is_stale_join(node, &outdated) && !serves && !is_heir(scene.topology, node) {
+        if is_stale_join(scene.topology, node, &outdated)
+            && !serves
+            && !is_heir(scene.topology, node)
+        {
             let why = Why::JoinOutdated(node.name.clone());
             return Verdict::Take(Action::DeleteNode(node.name.clone()), why);
         }
@@ -431,10 +436,26 @@ fn is_heir(topology: &Topology<'_>, node: &NodeFacts) -> bool {
 }
 
 /// One that owns slots, by whatever hand, is no newcomer any more.
-fn is_stale_join(node: &NodeFacts, outdated: &Outdated<'_>) -> bool {
-    let owns = |view: &NodeView| !view.own_slots().is_empty();
-    let joins = node.spec.lifecycle == Lifecycle::Joining && !node.view().is_some_and(owns);
-    joins && outdated.is(node)
+fn is_stale_join(topology: &Topology<'_>, node: &NodeFacts, outdated: &Outdated<'_>) -> bool {
+    let joins = node.spec.lifecycle == Lifecycle::Joining && outdated.is(node);
+    joins
+        && match node.view() {
+            Some(view) => view.own_slots().is_empty(),
+            None => never_ran(node) || !may_have_data(topology, node),
+        }
+}
+
+/// Whether one that does not answer may have the only copy of anything: it was given slots and written to before it fell
+/// silent, or its primary did. Where nobody answers, nobody can tell.
+fn may_have_data(topology: &Topology<'_>, node: &NodeFacts) -> bool {
+    let answers = || topology.answers.iter().map(|answer| answer.view);
+    let ip = node.stamped_pod().and_then(|pod| pod.ip);
+    let mut rows = answers().flat_map(|view| &view.members);
+    let answering = |primary: &ValkeyId| answers().any(|view| view.id == *primary);
+    topology.answers.is_empty()
+        || rows.any(|row| {
+            row.ip.is_some() && row.ip == ip && !row.primary.as_ref().is_some_and(answering)
+        })
 }
 
 fn replicas_of(scene: Scene<'_>, shard: &Shard<'_>) -> Verdict {

@@ -36,6 +36,8 @@ pub(super) struct Memory {
     pods: BTreeMap<String, String>,
     /// The pods that somebody else deleted.
     taken: BTreeSet<String>,
+    /// Since when a node has not been Joining, by its uid.
+    settled: BTreeMap<String, Millis>,
 }
 
 /// A write of the operator.
@@ -346,12 +348,19 @@ fn drains_what_was_asked(past: &Past, step: &Step) -> Verdict {
 /// S17: one `ValkeyNode`, at most one pod in its life, created only while Joining; a pod's spec is never
 /// patched.
 ///
-/// Except: annotations, and another pod for one that somebody else took before the node had recorded it.
+/// Except: annotations, another pod for one that somebody else took before the node had recorded it, and the pod of a node
+/// that was Joining when its own tick looked.
 pub(super) fn one_pod_in_a_life(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past, lifecycle, ..
     } = checker;
     lifecycle.taken.extend(taken_pod(step));
+    for node in past.scene.kind("ValkeyNode") {
+        let known = lifecycle.settled.contains_key(node.uid());
+        if !known && node.text("/spec/lifecycle") != "Joining" {
+            lifecycle.settled.insert(node.uid().to_owned(), past.at);
+        }
+    }
     let write = written(step).filter(|write| write.kind == "Pod" && write.outcome.took_effect());
     let Some(write) = write else {
         return Ok(());
@@ -385,12 +394,14 @@ pub(super) fn one_pod_in_a_life(checker: &mut Checker, step: &Step) -> Verdict {
             if let Some(before) = before.filter(counts) {
                 return Err(format!("node {} had the pod {before} already", write.name));
             }
+            let settled = lifecycle.settled.get(*node).copied().unwrap_or(past.at);
             let mut nodes = past.scene.kind("ValkeyNode");
             match nodes
                 .find(|object| object.uid() == *node)
                 .map(|it| it.text("/spec/lifecycle"))
             {
                 None | Some("Joining") => Ok(()),
+                Some(_) if settled + past.rules.blink > past.at => Ok(()),
                 Some(other) => Err(format!("node {} got a pod while {other}", write.name)),
             }
         }

@@ -27,6 +27,8 @@ use super::slots::Slots;
 pub(super) struct Felt {
     /// When.
     pub(super) at: Millis,
+    /// When all was whole again; none while it may last.
+    over: Option<Millis>,
     /// The pods that it hit, by uid, each with the slots of its shard, then.
     pub(super) pods: BTreeMap<String, Slots>,
     /// The slots of which a pod that it hit had the only copy.
@@ -126,6 +128,9 @@ impl Past {
             }
             (What::Fault(fault), _) => self.broken(fault),
             (What::Healed, _) => {
+                for felt in &mut self.felt {
+                    felt.over.get_or_insert(step.at);
+                }
                 self.troubles.clear();
                 self.trouble_at = step.at;
             }
@@ -140,7 +145,7 @@ impl Past {
                     self.meddled.insert(home, step.at);
                 }
                 let pods = command.pod.iter().cloned().collect();
-                self.hit(pods, false);
+                self.hit(pods, false, Some(step.at));
             }
             _ => {}
         }
@@ -194,8 +199,8 @@ impl Past {
         self.unsettle();
         match &fault.hits {
             Hits::Operator => {}
-            Hits::Pods(pods) => self.hit(pods.iter().cloned().collect(), false),
-            Hits::Everything => self.hit(BTreeSet::new(), true),
+            Hits::Pods(pods) => self.hit(pods.iter().cloned().collect(), false, None),
+            Hits::Everything => self.hit(BTreeSet::new(), true, None),
         }
     }
 
@@ -215,13 +220,13 @@ impl Past {
             "ValkeyConfig" | "ValkeyImage" | "ValkeyRole" => self.menu_edit = self.at,
             "Pod" => {
                 let uid = write.before.as_ref().map(|pod| pod.uid().to_owned());
-                self.hit(uid.into_iter().collect(), false);
+                self.hit(uid.into_iter().collect(), false, Some(self.at));
             }
             "ValkeyNode" => {
                 let stamp =
                     |node: &serde_json::Value| node.annotation(super::scene::STAMP).to_owned();
                 let pod = write.before.as_deref().map(stamp);
-                self.hit(pod.into_iter().collect(), false);
+                self.hit(pod.into_iter().collect(), false, Some(self.at));
             }
             _ => self.trouble_at = self.at,
         }
@@ -238,7 +243,7 @@ impl Past {
         }
     }
 
-    fn hit(&mut self, pods: BTreeSet<String>, everything: bool) {
+    fn hit(&mut self, pods: BTreeSet<String>, everything: bool, over: Option<Millis>) {
         let pods: BTreeMap<String, Slots> = pods
             .into_iter()
             .map(|pod| {
@@ -250,13 +255,14 @@ impl Past {
         let lone = lone.fold(Slots::default(), |all, (_, slots)| all.with(slots));
         self.felt.push(Felt {
             at: self.at,
+            over,
             pods,
             lone,
             everything,
         });
     }
 
-    /// Whether another living process has the data of a pod's shard.
+    /// Whether another process that lives, and is to stay, has the data of a pod's shard.
     fn has_a_copy_beside(&self, pod: &str) -> bool {
         let Some(process) = self.scene.process(pod) else {
             return false;
@@ -267,7 +273,7 @@ impl Past {
         };
         let processes = self.scene.0.processes.iter();
         processes
-            .filter(|other| other.pod != pod && other.life == Life::Alive)
+            .filter(|other| other.pod != pod && self.scene.stands(other))
             .any(|other| other.primary() == process.primary() && has(other))
     }
 
@@ -293,12 +299,21 @@ impl Past {
         if felt().any(|felt| felt.everything) {
             return None;
         }
-        let hit = |felt: &&Felt| {
-            felt.pods
-                .keys()
-                .any(|pod| self.shard_of(pod) == Some(shard))
-        };
-        Some(felt().filter(hit).count())
+        Some(felt().filter(|felt| self.hit_shard(felt, shard)).count())
+    }
+
+    /// Whether a replica of a shard may still take over for what was broken there: a primary that was taken for dead
+    /// stays so for twice the node timeout, and an election begun by then has to end.
+    pub(super) fn is_shaken(&self, shard: &Shard) -> bool {
+        let aftermath = 3 * self.rules.node_timeout;
+        let lasts = |felt: &&Felt| felt.over.is_none_or(|over| self.at <= over + aftermath);
+        let mut felt = self.felt.iter().filter(lasts);
+        felt.any(|felt| felt.everything || self.hit_shard(felt, shard))
+    }
+
+    fn hit_shard(&self, felt: &Felt, shard: &Shard) -> bool {
+        let mut pods = felt.pods.keys();
+        pods.any(|pod| self.shard_of(pod) == Some(shard))
     }
 
     /// The shard of a pod, also when it is long gone.

@@ -54,7 +54,8 @@ struct Turn {
 /// Except: one more for each injected fault on that shard. A roll lasts from one edit of the cluster or the
 /// menu to the next; what was decided before the operator could know of the edit belongs to the roll before, as does
 /// the change of role that it ends in.
-/// Whoever takes the place of a dead primary repairs, and is no part of a roll.
+/// Whoever takes the place of a dead primary repairs, and is no part of a roll; nor is who was not told to and takes the
+/// place of one that was taken for dead, whenever that is seen.
 /// The same replica asked again is no second failover, and what ends with its cluster hands over as it likes.
 pub(super) fn one_failover_a_roll(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, rolls, .. } = checker;
@@ -97,8 +98,8 @@ fn promotions(past: &Past, rolls: &mut Memory) -> Verdict {
             continue;
         };
         let turn = turn(past, rolls, &shard);
-        turn.awaited.remove(&process.pod);
-        if turn.overdue.remove(&process.pod) {
+        let told = turn.awaited.remove(&process.pod);
+        if turn.overdue.remove(&process.pod) || !told && past.is_shaken(&shard) {
             continue;
         }
         turn.promotions += 1;

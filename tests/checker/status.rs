@@ -36,6 +36,8 @@ pub(super) struct Memory {
     active: BTreeSet<String>,
     /// Since when a cluster's references have not resolved, and why.
     unresolved: BTreeMap<Name, (Millis, String)>,
+    /// Since when a cluster has been Invalid.
+    invalid: BTreeMap<Name, Millis>,
 }
 
 /// S18: `Active` is written only when every condition of the contract's section 7 holds in ground truth.
@@ -188,11 +190,17 @@ fn formed(scene: &Scene, cluster: &Object, nodes: &[&Object], surplus: usize) ->
 /// S19: no topology action while Invalid; no action at all in a tick whose references do not resolve.
 ///
 /// Except: the three upkeep objects, which are kept in every state; farewells, since neither a deletion nor a
-/// node on its way out waits for a reference. What the menu was less than the stores' lag ago is still seen.
+/// node on its way out waits for a reference. What the menu was less than the stores' lag ago is still seen, and by a node
+/// that gets its pod, what its cluster was.
 pub(super) fn no_action_on_sand(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, status, .. } = checker;
     if past.fresh {
         for cluster in past.scene.kind("ValkeyCluster") {
+            if cluster.text("/status/state") != "Invalid" {
+                status.invalid.remove(&cluster.name);
+            } else if !status.invalid.contains_key(&cluster.name) {
+                status.invalid.insert(cluster.name.clone(), past.at);
+            }
             match resolved(&past.scene, cluster) {
                 Ok(()) => drop(status.unresolved.remove(&cluster.name)),
                 Err(why) => {
@@ -211,13 +219,18 @@ pub(super) fn no_action_on_sand(checker: &mut Checker, step: &Step) -> Verdict {
     let Some(cluster) = past.scene.standing_cluster(&name) else {
         return Ok(());
     };
+    let is_old = |since: Millis| since + past.rules.cache_lag < past.at;
     if cluster.text("/status/state") == "Invalid" {
-        return Err(format!("{action} while {name} is Invalid"));
+        let by_node = written(step).is_some_and(|write| write.kind == "Pod");
+        let since = status.invalid.get(&name).copied().unwrap_or(past.at);
+        return if by_node && !is_old(since) {
+            Ok(())
+        } else {
+            Err(format!("{action} while {name} is Invalid"))
+        };
     }
     match status.unresolved.get(&name) {
-        Some((since, why)) if since + past.rules.cache_lag < past.at => {
-            Err(format!("{action} although {why}"))
-        }
+        Some((since, why)) if is_old(*since) => Err(format!("{action} although {why}")),
         Some(_) | None => Ok(()),
     }
 }

@@ -348,3 +348,26 @@ pub(crate) fn address_inherited() -> Plan {
         ..plan((1, 3), &acts)
     }
 }
+
+/// A fresh primary had its slots and was written to, but was not a full member yet when the operator no longer reached
+/// anybody and an edit outdated it: it was taken for a newcomer that nobody would miss, and the writes were lost.
+#[test]
+fn a_fresh_primary_that_fell_silent_is_not_sent_off() {
+    let crash = Fault::KillProcess {
+        pick: 161,
+        orderly: false,
+    };
+    let blind = Fault::Blind { lasts: 26_466 };
+    let acts = [
+        edit(932, Edit::Apply),
+        fault(19_117, crash),
+        fault(21_497, blind),
+        edit(27_484, Edit::Set { leaf: 4, value: 0 }),
+    ];
+    scenario::holds(&Plan {
+        seed: 15_101,
+        hosts: 2,
+        healed: 42_402,
+        ..plan((2, 0), &acts)
+    });
+}

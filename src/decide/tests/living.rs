@@ -1455,6 +1455,31 @@ fn replicas_beyond_the_target_go_last_name_first() {
 }
 
 #[test]
+fn an_outdated_newcomer_goes_only_where_it_cannot_have_data() {
+    // It may have got slots before it fell silent.
+    check(
+        "2x0: a=0/2 | x(joining=primary,mute,old)",
+        expect!["hold: node x does not answer: connection refused"],
+    );
+    check(
+        "2x0: a=0/2(mute) | x(joining=primary,mute,old)",
+        expect!["hold: node a does not answer: connection refused"],
+    );
+    check(
+        "1x1: a=0/1(dead) x<a(joining=replica,mute,old)",
+        expect!["take DeleteNode(a): node a is dead: its container exited with code 137"],
+    );
+    check(
+        "2x0: a=0/2 | x(blind,joining=primary,mute,old)",
+        expect!["take DeleteNode(x): x was still joining when what it is made of changed"],
+    );
+    check(
+        "1x1: a=0/1 x<a(joining=replica,mute,old)",
+        expect!["take DeleteNode(x): x was still joining when what it is made of changed"],
+    );
+}
+
+#[test]
 fn a_newcomer_that_another_cluster_met_first_is_replaced() {
     check(
         "1x1: a=0/1 x(blind,joining=replica,knows=z)",

@@ -311,8 +311,16 @@ fn s17() {
     };
     holds(taken(""));
     broken("S17", taken("p1"));
+    // It may have been Joining when its own tick looked.
     let mut run = Run::new(1, 0);
-    broken("S17", run.creates(OPERATOR, "Pod", "a0", &pod("p1")));
+    holds(run.look());
+    holds(run.wait(1000).creates(OPERATOR, "Pod", "a0", &pod("p1")));
+    let mut run = Run::new(1, 0);
+    holds(run.look());
+    broken(
+        "S17",
+        run.wait(3000).creates(OPERATOR, "Pod", "a0", &pod("p1")),
+    );
     let mut run = Run::new(1, 0);
     run.edit(
         "ValkeyCluster",

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::super::evidence::Actor;
 use super::super::evidence::Life;
 use super::super::evidence::Role;
+use super::super::evidence::What;
 use super::OPERATOR;
 use super::Run;
 use super::broken;
@@ -85,6 +86,25 @@ fn s6_roles_over_an_edit() {
     holds(run.wait(1000).look());
     swap(&mut run, "a1", "a0");
     broken("S6", run.wait(1000).look());
+}
+
+/// A replica that took over under a fault takes no turn of the roll in which that is first seen.
+#[test]
+fn s6_roles_seen_late() {
+    let mut run = Run::new(3, 1);
+    holds(run.look());
+    run.breaks("F06", &["a0"]);
+    holds(run.wait(9000).step(Actor::Saboteur, What::Healed));
+    let config = ("ValkeyConfig", "standard");
+    holds(run.patches(Actor::User, config, "/spec/valkey/hz", json!("20")));
+    swap(&mut run, "a1", "a0");
+    holds(run.look());
+    holds(run.wait(9000).tells("a0", "CLUSTER FAILOVER"));
+    swap(&mut run, "a0", "a1");
+    holds(run.wait(1000).look());
+    // Long after the fault it is one too many.
+    swap(&mut run, "a1", "a0");
+    broken("S6", run.wait(9000).look());
 }
 
 /// A replica that takes the place of a dead primary takes no turn of the roll's.

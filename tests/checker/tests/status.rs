@@ -10,6 +10,7 @@ use super::OPERATOR;
 use super::Run;
 use super::broken;
 use super::holds;
+use super::owned;
 
 /// A cluster that is as it should be, and is not called Active yet.
 fn forming() -> Run {
@@ -107,6 +108,19 @@ fn s19_invalid() {
         json!("user default on"),
     ));
     broken("S19", run.tells("a1", "CLUSTER FAILOVER"));
+    // A node's own tick has it from the stores, and only so late.
+    let mut metadata = owned("ValkeyNode", "node-a0", "c");
+    metadata["uid"] = json!("p1");
+    let pod = json!({ "metadata": metadata, "spec": { "hostname": "a0" } });
+    let made = |after: u64| {
+        let mut run = Run::new(3, 1);
+        run.edit("ValkeyCluster", "c", "/status/state", json!("Invalid"));
+        run.edit("ValkeyNode", "a0", "/spec/lifecycle", json!("Joining"));
+        holds(run.look());
+        run.wait(after).creates(OPERATOR, "Pod", "a0", &pod)
+    };
+    holds(made(1000));
+    broken("S19", made(6000));
 }
 
 #[test]
