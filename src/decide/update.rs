@@ -8,6 +8,7 @@ use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Verdict};
 use crate::model::shards::{Answer, Shard, Topology, furthest};
 use crate::model::why::Why;
+use crate::model::world::NodeFacts;
 
 /// Bytes that a replica may be behind when it is to take over: the primary pauses all writes until it
 /// has caught up, and gives up after five seconds.
@@ -55,13 +56,30 @@ fn roll(
             why,
         );
     }
+    // One that owns slots, by whatever hand, is no replica yet.
+    let astray: Vec<&NodeFacts> = shard
+        .staying()
+        .filter(|node| !shard.is_primary(node) && owns_slots(node))
+        .collect();
+    let is_astray = |node: &NodeFacts| astray.iter().any(|one| one.name == node.name);
     // An old replica before the primary: its successor is there.
-    let replica = old().filter(|node| !shard.is_primary(node)).last();
-    if let Some(replica) = replica {
+    let replica = old().filter(|node| !shard.is_primary(node) && !is_astray(node));
+    if let Some(replica) = replica.last()
+        && shard.staying().count() - astray.len() > want
+    {
         let why = Why::Outdated(replica.name.clone());
         return Verdict::Take(Action::DeleteNode(replica.name.clone()), why);
     }
-    hand_over(topology, primary, outdated)
+    match astray.last() {
+        Some(owner) if !outdated.is(primary.node) => {
+            Verdict::Hold(Why::SlotsAstray(owner.name.clone()))
+        }
+        Some(_) | None => hand_over(topology, primary, outdated),
+    }
+}
+
+fn owns_slots(node: &NodeFacts) -> bool {
+    node.view().is_some_and(|view| !view.own_slots().is_empty())
 }
 
 fn hand_over(topology: &Topology<'_>, primary: Answer<'_>, outdated: &Outdated<'_>) -> Verdict {

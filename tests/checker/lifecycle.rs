@@ -293,17 +293,19 @@ pub(super) fn serves(scene: &Scene, home: &Name) -> bool {
 /// S15: scale-in deletes a member only at 0 slots in every live view and with no job in flight; never drains
 /// more shards than asked.
 ///
-/// The first half holds for every member that is deleted alive, unless nobody owns a slot: a user took them.
+/// The first half holds for every member that is deleted alive, unless nobody owns a slot: a user took them. What one
+/// says itself whose pod is still told to be Pending cannot be known: nobody asks it.
 pub(super) fn only_the_drained_leave(checker: &mut Checker, step: &Step) -> Verdict {
     let past = &checker.past;
     drains_what_was_asked(past, step)?;
     let Some((_, process)) = retired(past, step) else {
         return Ok(());
     };
-    let owned = past
-        .scene
-        .owned_in_views(&process.home, &process.id)
-        .with(&process.own());
+    let mut owned = past.scene.owned_in_views(&process.home, &process.id);
+    let pod = past.scene.pod(&process.pod);
+    if pod.is_none_or(|pod| pod.text("/status/phase") != "Pending") {
+        owned = owned.with(&process.own());
+    }
     if !owned.is_empty() && serves(&past.scene, &process.home) {
         return Err(format!("{} is deleted with {owned}", process.told()));
     }
@@ -314,7 +316,7 @@ pub(super) fn only_the_drained_leave(checker: &mut Checker, step: &Step) -> Verd
 }
 
 /// A batch that empties its source must leave as many shards as were asked for. An edit younger than a blink
-/// cannot have been seen.
+/// cannot have been seen. Whoever was just met knows no owner but itself, so that each speaks for itself too.
 fn drains_what_was_asked(past: &Past, step: &Step) -> Verdict {
     let batch = obeyed(past, step).filter(|(it, _)| it.is(&["CLUSTER", "MIGRATESLOTS"]));
     let Some((command, source)) = batch else {
@@ -327,11 +329,14 @@ fn drains_what_was_asked(past: &Past, step: &Step) -> Verdict {
     if young || !source.own().without(&moved).is_empty() {
         return Ok(());
     }
-    let owners = source
-        .table
-        .iter()
-        .filter(|row| !row.slots.is_empty())
-        .count();
+    let listed = source.table.iter().filter(|row| !row.slots.is_empty());
+    let alive = past.scene.alive(&source.home);
+    let owning = alive.filter(|one| !one.own().is_empty());
+    let owners: BTreeSet<&str> = listed
+        .map(|row| row.id.as_str())
+        .chain(owning.map(|one| one.id.as_str()))
+        .collect();
+    let owners = owners.len();
     let cluster = past.scene.standing_cluster(&source.home);
     let spec = cluster.and_then(|cluster| cluster.body.get("spec"));
     let asked = spec.map_or(0, |spec| Shape::of(spec).shards);

@@ -141,6 +141,14 @@ impl Onlooker {
         }
     }
 
+    /// Whether the operator waits for a death that members tell late: whose clock was put back counts no silence until
+    /// it has caught up (`node_delay` in `clusterCron`, `cluster_legacy.c`).
+    pub(crate) fn waits_for_a_death(&self) -> bool {
+        let decided = self.log.decided(&self.cluster);
+        let last = decided.last();
+        last.is_some_and(|(_, verdict)| verdict.starts_with("Hold(MemberUnclear("))
+    }
+
     /// What the plugin says where there is nothing to do any more, and the wish is there.
     pub(crate) async fn at_rest(&self) -> Result<(), String> {
         let look = self.plan().await?.ok_or("the plugin finds no cluster")?;

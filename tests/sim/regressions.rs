@@ -371,3 +371,30 @@ fn a_fresh_primary_that_fell_silent_is_not_sent_off() {
         ..plan((2, 0), &acts)
     });
 }
+
+/// A hand gave a slot to a replica-to-be that an edit had outdated; it did not move back at once, and the roll took its owner
+/// for a replica and deleted it.
+#[test]
+fn an_outdated_replica_that_was_given_a_slot_stays_until_it_moved() {
+    let cordon = Fault::Cordon { lasts: 2_303 };
+    let given = Fault::Meddle {
+        how: Meddling::SetSlot,
+        pick: 200,
+        other: 46,
+    };
+    let acts = [
+        edit(1_888, Edit::Apply),
+        edit(17_780, Edit::Delete),
+        fault(17_802, cordon),
+        edit(18_072, Edit::Set { leaf: 13, value: 0 }),
+        edit(19_767, Edit::Set { leaf: 14, value: 3 }),
+        fault(26_509, given),
+    ];
+    scenario::holds(&Plan {
+        seed: 12_131,
+        hosts: 1,
+        neighbour: true,
+        healed: 27_406,
+        ..plan((1, 0), &acts)
+    });
+}

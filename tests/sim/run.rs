@@ -200,7 +200,7 @@ fn rules(plan: &Plan, options: &Options) -> Rules {
 
 /// By how much a process's clock is put back at the most. A primary that was among a minority by the later time
 /// takes part again only when its clock says that the time-out has passed since (`clusterUpdateState` in
-/// `cluster_legacy.c`).
+/// `cluster_legacy.c`); until then it holds nobody for failing, either.
 fn set_back(plan: &Plan) -> Millis {
     let of = |&(_, act): &(Millis, Act)| match act {
         Act::Fault(Fault::ShiftClock {
@@ -446,6 +446,7 @@ impl Play {
         let ticks = 60 + 15 * Millis::from(plan.shape.nodes()) + 60;
         let bound = begun + lost + ticks * LOOK + set_back(plan);
         loop {
+            let fades = onlooker.waits_for_a_death();
             {
                 let mut world = take(&self.world);
                 let now = world.now();
@@ -460,7 +461,8 @@ impl Play {
                 let acts = now < world.record.acted.max(begun) + quiet;
                 match reached {
                     // Whoever acts for ever, though nothing is left to do, is caught at it after that.
-                    Ok(()) if now <= bound && (acts || world.record.waits_for_files()) => {}
+                    Ok(()) if now <= bound && (acts || fades || world.record.waits_for_files()) => {
+                    }
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;

@@ -1599,6 +1599,16 @@ fn a_newcomer_with_the_last_copy_stays() {
             "take Migrate(Batch { source: b, target: a, slots: SlotSet { ranges: [SlotRange { start: 0, end: 0 }] } }): shard 0 has more than its share of slots, shard 0 has less"
         ],
     );
+    // A replica that another should replace waits for it too.
+    check(
+        "1x1: a=1-16383 b<a(old) x=0-0(joining,failed=1@1)",
+        expect!["hold: x is to be a replica and owns slots"],
+    );
+    // Nor while they do not move.
+    check(
+        "3x0: a=1-5460 b=0-0(joining,old,failed=1@1) | c=1/3 | d=2/3",
+        expect!["hold: b is to be a replica and owns slots"],
+    );
 }
 
 /// A shard that was being added is met and given slots once the cluster is Active; waiting for it here

@@ -266,6 +266,17 @@ fn s15_slots() {
         slots: Slots::of([(7, 7)]),
     });
     broken("S15", run.deletes(OPERATOR, "ValkeyNode", "a0"));
+    // Nobody can have asked it yet.
+    let started = |phase: &str| {
+        let mut run = Run::new(2, 1);
+        drained(&mut run);
+        run.row("a0", "a0").slots = Slots::of([(7, 7)]);
+        run.edit("Pod", "a0", "/status/phase", json!(phase));
+        run.checker.rules().waived.insert("S5");
+        run.deletes(OPERATOR, "ValkeyNode", "a0")
+    };
+    holds(started("Pending"));
+    broken("S15", started("Running"));
 }
 
 #[test]
@@ -278,6 +289,13 @@ fn s15_drains() {
     // One slot stays: nothing is drained.
     let most = "CLUSTER MIGRATESLOTS SLOTSRANGE 0 5459 NODE id-b0";
     holds(Run::new(3, 1).tells("a0", most));
+    // It was just met, and has not heard what the others own.
+    let mut run = Run::new(3, 1);
+    run.edit("ValkeyCluster", "c", "/spec/shards", json!(2));
+    for other in ["b0", "c0"] {
+        run.row("a0", other).slots = Slots::default();
+    }
+    holds(run.tells("a0", all));
 }
 
 #[test]
