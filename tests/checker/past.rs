@@ -262,6 +262,13 @@ impl Past {
         });
     }
 
+    /// The last fault hit the only copy that was to stay of these slots: the other was going by what was seen before.
+    pub(super) fn cost(&mut self, slots: &Slots) {
+        if let Some(felt) = self.felt.last_mut() {
+            felt.lone = felt.lone.with(slots);
+        }
+    }
+
     /// Whether another process that lives, and is to stay, has the data of a pod's shard.
     fn has_a_copy_beside(&self, pod: &str) -> bool {
         let Some(process) = self.scene.process(pod) else {

@@ -150,6 +150,25 @@ fn s4_deletion() {
         json!("now"),
     );
     broken("S4", run.deletes(OPERATOR, "ValkeyNode", "a0"));
+    // What hits the other copy after the look cannot be known, what did before it can.
+    let retired = |steps: &[&dyn Fn(&mut Run)]| {
+        let mut run = Run::new(1, 1);
+        copies(&mut run);
+        run.checker.rules().waived.insert("S5");
+        holds(run.look());
+        for step in steps {
+            run.wait(10);
+            step(&mut run);
+        }
+        run.wait(10).deletes(OPERATOR, "ValkeyNode", "a0")
+    };
+    let looks = |run: &mut Run| run.tick("c");
+    let dies = |run: &mut Run| {
+        run.breaks("F02", &["a1"]);
+        run.process("a1").life = Life::Ended;
+    };
+    holds(retired(&[&looks, &dies]));
+    broken("S4", retired(&[&dies, &looks]));
 }
 
 #[test]
