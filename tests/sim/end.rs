@@ -107,7 +107,7 @@ fn whole(truth: &Snapshot, home: &Name) -> Result<u32, String> {
     {
         return Err(format!("{} is not Active", node.name));
     }
-    let nodes = u32::try_from(nodes.len()).expect("a small number");
+    let nodes = u32::try_from(nodes.len()).map_err(|error| error.to_string())?;
     if nodes != count {
         return Err(format!("{home} has {count} processes for {nodes} nodes"));
     }
