@@ -20,7 +20,7 @@ test: setup ## every test, the slow ones too
 	@echo "test: fast suites first, then those on real Valkey processes and on a real Kubernetes; what"
 	@echo "      is not built yet (about 15 minutes on two cores) is built first, with progress"
 	$(TESTBED) prepare && cargo test --lib --bins --test it && cargo test --test sim -- --nocapture \
-	  && cargo test --test valkey -- --test-threads 6 && $(E2E)
+	  && cargo test --test valkey && $(E2E)
 
 # REACH='why Hung' looks for the first run that comes by a rung, an action, a why or an error.
 sim: setup ## the simulator alone; SEEDS=n for so many, RUN=12:3x1:0,4 to be told one run
