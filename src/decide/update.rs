@@ -57,20 +57,17 @@ fn roll(
         );
     }
     // One that owns slots, by whatever hand, is no replica yet.
-    let astray: Vec<&NodeFacts> = shard
-        .staying()
-        .filter(|node| !shard.is_primary(node) && owns_slots(node))
-        .collect();
-    let is_astray = |node: &NodeFacts| astray.iter().any(|one| one.name == node.name);
+    let is_astray = |node: &&NodeFacts| !shard.is_primary(node) && owns_slots(node);
+    let astray = || shard.staying().filter(is_astray);
     // An old replica before the primary: its successor is there.
-    let replica = old().filter(|node| !shard.is_primary(node) && !is_astray(node));
+    let replica = old().filter(|node| !shard.is_primary(node) && !owns_slots(node));
     if let Some(replica) = replica.last()
-        && shard.staying().count() - astray.len() > want
+        && shard.staying().count() - astray().count() > want
     {
         let why = Why::Outdated(replica.name.clone());
         return Verdict::Take(Action::DeleteNode(replica.name.clone()), why);
     }
-    match astray.last() {
+    match astray().last() {
         Some(owner) if !outdated.is(primary.node) => {
             Verdict::Hold(Why::SlotsAstray(owner.name.clone()))
         }

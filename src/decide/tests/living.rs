@@ -11,7 +11,8 @@
 //!   offset), `notok`, `joining` or `joining=shard`, `leaving`, `ending` (its pod is being deleted),
 //!   `deleting` (it is itself), `old` (outdated), `machine=lost`, `machine=gone`, `epoch=9`, `counts=9`,
 //!   `locked` (it refuses the login), `sees=b<a` (it takes `b` for a replica of `a`),
-//!   `knows=b` (its table has `b` besides), `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`, `failed=2@5` (jobs, the last 5 s ago).
+//!   `knows=b` (its table has `b` besides), `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`,
+//!   `failed=2@5` (jobs, the last 5 s ago).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -1468,6 +1469,10 @@ fn an_outdated_newcomer_goes_only_where_it_cannot_have_data() {
     check(
         "1x1: a=0/1(dead) x<a(joining=replica,mute,old)",
         expect!["take DeleteNode(a): node a is dead: its container exited with code 137"],
+    );
+    check(
+        "2x1: a=0/2(mute) x<a(joining=replica,mute,old) | c=1/2 d<c",
+        expect!["hold: the primary of shard 0 does not answer and is not proven dead"],
     );
     check(
         "2x0: a=0/2 | x(blind,joining=primary,mute,old)",

@@ -124,6 +124,20 @@ fn copies(run: &mut Run) {
     }
 }
 
+/// The operator looks and a process dies, the one a moment before the other.
+fn looks_and_dies(run: &mut Run, node: &str, looks_first: bool) {
+    for looks in [looks_first, !looks_first] {
+        run.wait(10);
+        if looks {
+            run.tick("c");
+        } else {
+            run.breaks("F02", &[node]);
+            run.process(node).life = Life::Ended;
+        }
+    }
+    run.wait(10);
+}
+
 #[test]
 fn s4_deletion() {
     let mut run = Run::new(1, 1);
@@ -151,24 +165,16 @@ fn s4_deletion() {
     );
     broken("S4", run.deletes(OPERATOR, "ValkeyNode", "a0"));
     // What hits the other copy after the look cannot be known, what did before it can.
-    let retired = |steps: &[&dyn Fn(&mut Run)]| {
+    let retired = |looks_first| {
         let mut run = Run::new(1, 1);
         copies(&mut run);
         run.checker.rules().waived.insert("S5");
         holds(run.look());
-        for step in steps {
-            run.wait(10);
-            step(&mut run);
-        }
-        run.wait(10).deletes(OPERATOR, "ValkeyNode", "a0")
+        looks_and_dies(&mut run, "a1", looks_first);
+        run.deletes(OPERATOR, "ValkeyNode", "a0")
     };
-    let looks = |run: &mut Run| run.tick("c");
-    let dies = |run: &mut Run| {
-        run.breaks("F02", &["a1"]);
-        run.process("a1").life = Life::Ended;
-    };
-    holds(retired(&[&looks, &dies]));
-    broken("S4", retired(&[&dies, &looks]));
+    holds(retired(true));
+    broken("S4", retired(false));
 }
 
 #[test]
@@ -213,23 +219,15 @@ fn s5() {
     run.process("a1").life = Life::Ended;
     holds(run.deletes(OPERATOR, "ValkeyNode", "a1"));
     // What hits its successor after the look cannot be known, what did before it can.
-    let replaced = |steps: &[&dyn Fn(&mut Run)]| {
+    let replaced = |looks_first| {
         let mut run = Run::new(1, 2);
         run.edit("ValkeyCluster", "c", "/spec/replicasPerShard", json!(1));
         holds(run.look());
-        for step in steps {
-            run.wait(10);
-            step(&mut run);
-        }
-        run.wait(10).deletes(OPERATOR, "ValkeyNode", "a1")
+        looks_and_dies(&mut run, "a2", looks_first);
+        run.deletes(OPERATOR, "ValkeyNode", "a1")
     };
-    let looks = |run: &mut Run| run.tick("c");
-    let dies = |run: &mut Run| {
-        run.breaks("F02", &["a2"]);
-        run.process("a2").life = Life::Ended;
-    };
-    holds(replaced(&[&looks, &dies]));
-    broken("S5", replaced(&[&dies, &looks]));
+    holds(replaced(true));
+    broken("S5", replaced(false));
 }
 
 #[test]
