@@ -10,12 +10,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, RedisResult,
-    ServerError,
+    AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, ServerError,
+    Value,
 };
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream,
+};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -35,6 +37,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// For both where an API server, possibly far away, carries the bytes; nobody's tick waits for it.
 const CARRIED_TIMEOUT: Duration = Duration::from_secs(10);
+/// In bytes; a refusal is one line of some 100.
+const LOGIN_REPLY_MAX: u64 = 4096;
 /// A connection that nobody used for as long belongs to a pod that is gone, or to a cluster that
 /// needs nothing.
 const IDLE_MAX: Duration = Duration::from_mins(2);
@@ -327,25 +331,23 @@ impl Connector {
     }
 
     async fn login(&self, target: &Target<'_>) -> Result<MultiplexedConnection, Error> {
-        let failed = |source| connect_error(target.address, source);
         let address = SocketAddr::new(target.address, self.port);
-        let tls = target.tls.as_ref();
-        let connected = match &self.wire {
+        match &self.wire {
             Wire::Network => {
-                let stream = tcp(address).await.map_err(failed)?;
-                converse(stream, tls, CALL_TIMEOUT).await
+                let stream = tcp(address).await;
+                let stream = stream.map_err(|error| connect_error(target.address, error))?;
+                converse(stream, target, true, CALL_TIMEOUT).await
             }
             Wire::Dialed {
                 dial,
-                tls: speaks_tls,
+                tls,
                 patience,
             } => {
                 let stream = dial(address).await;
-                let stream = stream.map_err(|error| failed(error.into()))?;
-                converse(stream, tls.filter(|_| *speaks_tls), *patience).await
+                let stream = stream.map_err(|error| connect_error(target.address, error))?;
+                converse(stream, target, *tls, *patience).await
             }
-        };
-        log_in(target, connected.map_err(failed)?).await
+        }
     }
 
     fn reuse(&self, key: &Key) -> Option<Kept> {
@@ -372,12 +374,7 @@ impl Connector {
     }
 
     async fn dial(&self, target: &Target<'_>, key: Key) -> Result<Kept, Error> {
-        let late = |_| {
-            connect_error(
-                target.address,
-                io::Error::from(io::ErrorKind::TimedOut).into(),
-            )
-        };
+        let late = |_| connect_error(target.address, io::Error::from(io::ErrorKind::TimedOut));
         let limit = match &self.wire {
             Wire::Network => CONNECT_TIMEOUT,
             Wire::Dialed { patience, .. } => *patience,
@@ -424,50 +421,67 @@ impl Shelf {
     }
 }
 
-async fn log_in(
-    target: &Target<'_>,
-    mut connection: MultiplexedConnection,
-) -> Result<MultiplexedConnection, Error> {
-    // Not left to the library, which would keep to itself what Valkey said.
-    let mut auth = redis::cmd("AUTH");
-    auth.arg(target.username).arg(target.password.expose());
-    match auth.query_async(&mut connection).await {
-        Ok(()) => Ok(connection),
-        Err(error) => Err(match refusal(&error) {
-            Some(refusal) => Error::Login {
-                address: target.address,
-                refusal,
-            },
-            None => connect_error(target.address, error),
-        }),
-    }
-}
-
-async fn tcp(address: SocketAddr) -> RedisResult<TcpStream> {
+async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Speaks over a byte stream, through TLS where there is any.
+/// Logs in over a byte stream, through TLS if the process has it and `speaks_tls`.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    tls: Option<&Tls<'_>>,
+    target: &Target<'_>,
+    speaks_tls: bool,
     patience: Duration,
-) -> RedisResult<MultiplexedConnection> {
-    match tls {
-        Some(tls) => speak(through_tls(stream, tls).await?, patience).await,
-        None => speak(stream, patience).await,
+) -> Result<MultiplexedConnection, Error> {
+    match target.tls.as_ref().filter(|_| speaks_tls) {
+        Some(tls) => {
+            let stream = through_tls(stream, tls).await;
+            let stream = stream.map_err(|error| connect_error(target.address, error))?;
+            speak(log_in(target, stream).await?, target, patience).await
+        }
+        None => speak(log_in(target, stream).await?, target, patience).await,
+    }
+}
+
+/// Not left to the library, which would keep to itself what Valkey said, and would not hear what a
+/// full server says before it is asked.
+async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
+    target: &Target<'_>,
+    mut stream: S,
+) -> Result<S, Error> {
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(target.username).arg(target.password.expose());
+    // Who hung up may have said why.
+    let sent = async {
+        stream.write_all(&auth.get_packed_command()).await?;
+        stream.flush().await
+    }
+    .await;
+    let mut reply = Vec::new();
+    let mut reader = BufReader::new(&mut stream).take(LOGIN_REPLY_MAX);
+    let read = reader.read_until(b'\n', &mut reply).await;
+    if reply.is_empty() {
+        sent.and(read)
+            .map_err(|error| connect_error(target.address, error))?;
+    }
+    let reply = redis::parse_redis_value(&reply);
+    match reply.map_err(|error| connect_error(target.address, error))? {
+        Value::ServerError(error) => Err(Error::Login {
+            address: target.address,
+            refusal: words(&error),
+        }),
+        _ => Ok(stream),
     }
 }
 
 async fn through_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     tls: &Tls<'_>,
-) -> RedisResult<TlsStream<S>> {
+) -> io::Result<TlsStream<S>> {
     let name = ServerName::try_from(tls.dns_name.clone()).map_err(io::Error::other)?;
     let config = client_config(tls)?;
-    Ok(TlsConnector::from(config).connect(name, stream).await?)
+    TlsConnector::from(config).connect(name, stream).await
 }
 
 fn client_config(tls: &Tls<'_>) -> io::Result<Arc<ClientConfig>> {
@@ -488,20 +502,21 @@ fn client_config(tls: &Tls<'_>) -> io::Result<Arc<ClientConfig>> {
 /// forbidden to our user.
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    target: &Target<'_>,
     patience: Duration,
-) -> RedisResult<MultiplexedConnection> {
+) -> Result<MultiplexedConnection, Error> {
     let silent = RedisConnectionInfo::default().set_skip_set_lib_name();
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
-    let (connection, driver) =
-        MultiplexedConnection::new_with_config(&silent, stream, config).await?;
+    let spoken = MultiplexedConnection::new_with_config(&silent, stream, config).await;
+    let (connection, driver) = spoken.map_err(|error| connect_error(target.address, error))?;
     tokio::spawn(driver);
     Ok(connection)
 }
 
-fn connect_error(address: IpAddr, source: RedisError) -> Error {
+fn connect_error(address: IpAddr, source: impl Into<RedisError>) -> Error {
     Error::Connect {
         address,
-        source: Box::new(source),
+        source: Box::new(source.into()),
     }
 }
 
@@ -578,6 +593,25 @@ mod tests {
             let closing = timeout(Duration::from_mins(1), closings.recv());
             closing.await.expect("it is closed").unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_said_before_hanging_up_is_heard() {
+        let dial: Dial = Arc::new(|_| {
+            Box::pin(async {
+                let (ours, mut theirs) = tokio::io::duplex(64);
+                theirs.write_all(b"-ERR max number of clients\r\n").await?;
+                Ok(ours)
+            })
+        });
+        let connector = Connector::through(6379, dial);
+        let password = Redacted::new(String::from("secret"));
+        let target = Target::operator(Ipv4Addr::LOCALHOST.into(), &password);
+        let error = connector.dial(&target, target.key()).await.err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "127.0.0.1 refused the login: ERR max number of clients"
+        );
     }
 
     #[test]
