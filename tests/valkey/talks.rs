@@ -68,10 +68,6 @@ const KNOWN_DIFFERENCES: &[(&str, &str)] = &[
         "the model moves no replica to an orphaned primary",
     ),
     (
-        "the target hangs",
-        "the woken target says that the connection was lost, not that it was idle too long",
-    ),
-    (
         "files that are not loaded",
         "a connection from before an empty ACL file stays without rights",
     ),
