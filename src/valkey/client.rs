@@ -466,13 +466,14 @@ async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
             .map_err(|error| connect_error(target.address, error))?;
     }
     let reply = redis::parse_redis_value(&reply);
-    match reply.map_err(|error| connect_error(target.address, error))? {
-        Value::ServerError(error) => Err(Error::Login {
+    let reply = reply.map_err(|error| connect_error(target.address, error))?;
+    if let Value::ServerError(error) = reply {
+        return Err(Error::Login {
             address: target.address,
             refusal: words(&error),
-        }),
-        _ => Ok(stream),
+        });
     }
+    Ok(stream)
 }
 
 async fn through_tls<S: AsyncRead + AsyncWrite + Unpin>(
