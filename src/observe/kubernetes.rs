@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::slice;
 use std::sync::Arc;
 
 use futures::future::try_join_all;
@@ -108,9 +109,8 @@ fn pods_of(cluster: &str) -> String {
     format!("{POD_SELECTOR},{LABEL_INSTANCE}={cluster}")
 }
 
-/// Both lists are read at once, so the pods' may be the older one: a pod made and stamped in
-/// between would look gone, and its node dead. A list of pods that is read after the stamp was
-/// seen has the pod, or the pod is gone.
+/// The pods may have been read before the nodes: one made and stamped in between would look gone, and
+/// its node dead. Pods that are read after the stamp was seen have it, or it is gone.
 fn lacks_a_stamped_pod(nodes: &[Arc<ValkeyNode>], pods: &[Arc<LeanPod>]) -> bool {
     nodes.iter().any(|node| {
         let stamp = node.annotations().get(ANNOTATION_POD_UID);
@@ -155,23 +155,24 @@ pub(super) async fn node(
 ) -> Result<Option<NodeFacts>, Error> {
     let config_name = name.config_map_name();
     let stores = &reader.stores;
-    // The node before its pod: a pod is made before its node is stamped, so whoever saw the stamp
-    // finds the pod.
-    let node = one(reader, &stores.nodes, source, (namespace, name.as_str())).await?;
-    let (pod, config_map) = tokio::join!(
-        one(reader, &stores.pods, source, (namespace, name.as_str())),
-        one(
-            reader,
-            &stores.config_maps,
-            source,
-            (namespace, config_name.as_str())
-        ),
+    let pod = one(reader, &stores.pods, source, (namespace, name.as_str()));
+    let config_map = one(
+        reader,
+        &stores.config_maps,
+        source,
+        (namespace, config_name.as_str()),
     );
-    let (pod, config_map) = (pod?, config_map?);
-    match node {
-        Some(node) => node_facts(stores, &node, config_map, pod.as_deref()).map(Some),
-        None => Ok(None),
+    let (pod, config_map) = tokio::join!(pod, config_map);
+    let (mut pod, config_map) = (pod?, config_map?);
+    // After its pod: one that came and went meanwhile would look as if there had never been any.
+    let node = one(reader, &stores.nodes, source, (namespace, name.as_str())).await?;
+    let Some(node) = node else {
+        return Ok(None);
+    };
+    if lacks_a_stamped_pod(slice::from_ref(&node), pod.as_slice()) {
+        pod = one(reader, &stores.pods, source, (namespace, name.as_str())).await?;
     }
+    node_facts(stores, &node, config_map, pod.as_deref()).map(Some)
 }
 
 /// Whether the API server has the cluster and these nodes as the World has them.

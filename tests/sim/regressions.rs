@@ -3,7 +3,7 @@
 
 use crate::kube::client::Moment;
 use crate::plan::{
-    Act, Edit, Fault, Kept, Meddling, Millis, Plan, Refusal, Shape, Spoilt, Watched,
+    Act, Edit, Fault, Garbling, Kept, Meddling, Millis, Plan, Refusal, Shape, Spoilt, Watched,
 };
 use crate::run::Outcome;
 use crate::scenario::{self, edit, fault, kill, plan};
@@ -395,6 +395,45 @@ fn an_outdated_replica_that_was_given_a_slot_stays_until_it_moved() {
         hosts: 1,
         neighbour: true,
         healed: 27_406,
+        ..plan((1, 0), &acts)
+    });
+}
+
+/// Of two operators one read a node, and its pod a second later: the other one had made the pod, recorded it and deleted
+/// both meanwhile. A pod that there had been was taken for one that there had never been, and made again.
+#[test]
+fn a_pod_that_came_and_went_while_its_node_was_looked_at_is_not_made_again() {
+    let busy = Fault::Refuse {
+        how: Refusal::TooMany,
+        one_in: 4,
+        lasts: 23_634,
+    };
+    let garble = Fault::Garble {
+        how: Garbling::Refusal,
+        lasts: 2_881,
+    };
+    let more = Edit::Reshape(Shape {
+        shards: 2,
+        replicas: 0,
+    });
+    let acts = [
+        edit(0, Edit::Secure),
+        edit(0, Edit::Certify),
+        edit(1_469, Edit::Apply),
+        edit(25_429, more),
+        fault(27_217, busy),
+        fault(29_833, Fault::Second { lasts: 23_739 }),
+        edit(31_666, Edit::Set { leaf: 16, value: 0 }),
+        edit(31_829, Edit::Spoil(Spoilt::Scrawl)),
+        fault(31_919, garble),
+        edit(35_323, Edit::Certify),
+        edit(36_006, Edit::PutBack { leaf: 16 }),
+    ];
+    scenario::holds(&Plan {
+        seed: 15_708,
+        hosts: 4,
+        neighbour: true,
+        healed: 42_523,
         ..plan((1, 0), &acts)
     });
 }
