@@ -191,7 +191,7 @@ fn formed(scene: &Scene, cluster: &Object, nodes: &[&Object], surplus: usize) ->
 ///
 /// Except: the three upkeep objects, which are kept in every state; farewells, since neither a deletion nor a
 /// node on its way out waits for a reference. What the menu was less than the stores' lag ago is still seen, and by a node
-/// that gets its pod, what its cluster was.
+/// that gets its pod, what its cluster was. Of two operators one may have looked before the other said Invalid.
 pub(super) fn no_action_on_sand(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker { past, status, .. } = checker;
     if past.fresh {
@@ -223,7 +223,12 @@ pub(super) fn no_action_on_sand(checker: &mut Checker, step: &Step) -> Verdict {
     if cluster.text("/status/state") == "Invalid" {
         let by_node = written(step).is_some_and(|write| write.kind == "Pod");
         let since = status.invalid.get(&name).copied().unwrap_or(past.at);
-        return if by_node && !is_old(since) {
+        let unseen = if by_node {
+            !is_old(since)
+        } else {
+            since >= past.looked_at(step.by, &name)
+        };
+        return if unseen {
             Ok(())
         } else {
             Err(format!("{action} while {name} is Invalid"))
