@@ -8,6 +8,7 @@ use crate::decide::ladder::Scene;
 use crate::decide::outdated::Outdated;
 use crate::model::decision::{Action, Batch, Nudge, Verdict};
 use crate::model::name::{NodeName, ShardIndex, ValkeyId};
+use crate::model::shards::SILENT_SECONDS_MAX;
 use crate::model::slots::{SLOT_COUNT, SlotRange, SlotSet};
 use crate::model::topology::{Member, NodeView, Role};
 use crate::model::why::Why;
@@ -350,10 +351,14 @@ fn dead_stranger(views: &[(&NodeFacts, &NodeView)], id: &ValkeyId, rows: &[&Memb
             .iter()
             .filter(|(_, view)| !view.own_slots().is_empty())
             .count();
-        return if u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2) {
-            Verdict::Hold(Why::AwaitingElection { dead, replica })
-        } else {
+        let has_quorum = u32::try_from(voters).is_ok_and(|voters| voters > view.size / 2);
+        let silent_seconds = rows.iter().map(|row| row.silent_seconds).min().unwrap_or(0);
+        return if !has_quorum {
             Verdict::Take(Action::Takeover(replica), Why::NoQuorum(dead))
+        } else if silent_seconds >= SILENT_SECONDS_MAX {
+            Verdict::Take(Action::ForceFailover(replica), Why::ElectionLost(dead))
+        } else {
+            Verdict::Hold(Why::AwaitingElection { dead, replica })
         };
     }
     // Valkey refuses to forget one's own primary: such a node is attached elsewhere first.

@@ -256,6 +256,7 @@ fn view_of(words: &[&str], rows: &[Member]) -> NodeView {
         row.flags.failed = flags.contains("fail");
         row.flags.suspected = flags.contains("suspected");
         row.connected = flags.contains("connected");
+        row.silent_seconds = if flags.contains("hung") { 61 } else { 0 };
         if flags.contains("slots") {
             row.slots = SlotSet::of(SlotRange::share(0, 3).into_iter().collect());
         }
@@ -478,6 +479,12 @@ fn a_dead_primary_is_not_forgotten_while_its_replica_can_be_elected() {
     check(
         &format!("target 3x1 {replica} {voters} | n s0 | o s1 of b | p s2 of c"),
         expect!["hold: primary id-z is dead, its replica r stands for election"],
+    );
+    check(
+        &format!("target 3x1 {replica}+hung {voters} | n s0 | o s1 of b | p s2 of c"),
+        expect![
+            "take ForceFailover(r): primary id-z is dead, and no election of its replica was won for a minute"
+        ],
     );
     // Without a majority there is nothing to wait for.
     check(
