@@ -31,7 +31,8 @@ pub(super) const FIELD_MANAGER: &str = "valkey-operator";
 impl Writer {
     pub(super) async fn add_finalizer(&self, cluster: &ClusterFacts) -> Result<(), Error> {
         let api = self.api::<ValkeyCluster>(&cluster.key.namespace);
-        edit_finalizers(&api, "put the finalizer on", &cluster.key.name, |held| {
+        let (verb, name) = ("put the finalizer on", &cluster.key.name);
+        edit_finalizers(&api, verb, name, &cluster.uid, |held| {
             if !held.iter().any(|one| one == FINALIZER_CLUSTER) {
                 held.push(FINALIZER_CLUSTER.to_owned());
             }
@@ -153,15 +154,11 @@ impl Writer {
         if let Keeping::Ours(auth) = &world.kept.auth
             && auth.finalizer
         {
-            let name = key.auth_secret_name();
-            release(&self.api::<Secret>(&key.namespace), &name, FINALIZER_AUTH).await?;
+            let (api, name) = (self.api::<Secret>(&key.namespace), key.auth_secret_name());
+            release(&api, &name, &world.cluster.uid, FINALIZER_AUTH).await?;
         }
-        release(
-            &self.api::<ValkeyCluster>(&key.namespace),
-            &key.name,
-            FINALIZER_CLUSTER,
-        )
-        .await
+        let api = self.api::<ValkeyCluster>(&key.namespace);
+        release(&api, &key.name, &world.cluster.uid, FINALIZER_CLUSTER).await
     }
 
     pub(super) async fn create_config_map(
@@ -221,12 +218,8 @@ impl Writer {
         namespace: &str,
         node: &NodeFacts,
     ) -> Result<(), Error> {
-        release(
-            &self.api::<ValkeyNode>(namespace),
-            node.name.as_str(),
-            FINALIZER_NODE,
-        )
-        .await
+        let api = self.api::<ValkeyNode>(namespace);
+        release(&api, node.name.as_str(), &node.uid, FINALIZER_NODE).await
     }
 
     pub(super) fn api<K>(&self, namespace: &str) -> Api<K>
@@ -308,22 +301,24 @@ where
 }
 
 /// Takes one finalizer off. An object that is gone was let go.
-async fn release<K>(api: &Api<K>, name: &str, finalizer: &str) -> Result<(), Error>
+async fn release<K>(api: &Api<K>, name: &str, seen: &Uid, finalizer: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    edit_finalizers(api, "release", name, |held| {
+    edit_finalizers(api, "release", name, seen, |held| {
         held.retain(|one| one != finalizer);
     })
     .await
 }
 
 /// Edits the finalizers that are there now, so that those of others stay; a conflict is retried
-/// by the next tick.
+/// by the next tick. Only of the very object that was seen, or of one that it owns: somebody else's may
+/// have taken its name.
 async fn edit_finalizers<K>(
     api: &Api<K>,
     verb: &'static str,
     name: &str,
+    seen: &Uid,
     edit: impl FnOnce(&mut Vec<String>),
 ) -> Result<(), Error>
 where
@@ -333,6 +328,13 @@ where
     let Some(object) = read.map_err(|source| failed::<K>(verb, name, source))? else {
         return Ok(());
     };
+    let uids = object.owner_references().iter().map(|owner| &owner.uid);
+    if !uids
+        .chain(&object.metadata.uid)
+        .any(|uid| uid == seen.as_str())
+    {
+        return Ok(());
+    }
     let mut finalizers = object.metadata.finalizers.unwrap_or_default();
     edit(&mut finalizers);
     let patch = json!({"metadata": {

@@ -29,11 +29,18 @@ pub enum Upkeep {
     /// Make the ACL ConfigMap with this text.
     CreateAcl(Redacted<String>),
     /// Put this text into the ACL ConfigMap.
-    UpdateAcl(Redacted<String>),
+    UpdateAcl {
+        /// The one that was seen.
+        map: Uid,
+        /// What it is to have.
+        text: Redacted<String>,
+    },
     /// Make the Secret with the TLS material that pods mount.
     CreateTls(TlsFiles),
     /// Give it this material, all at once.
     UpdateTls {
+        /// The one that was seen.
+        secret: Uid,
         /// What it had.
         before: TlsFiles,
         /// What it is to have.
@@ -54,7 +61,7 @@ impl Upkeep {
     /// Whether there is something that serves without it.
     fn is_change(&self) -> bool {
         match self {
-            Self::UpdateAcl(_) | Self::UpdateTls { .. } | Self::Annotate { .. } => true,
+            Self::UpdateAcl { .. } | Self::UpdateTls { .. } | Self::Annotate { .. } => true,
             Self::CreateService | Self::CreateAuth | Self::CreateAcl(_) | Self::CreateTls(_) => {
                 false
             }
@@ -81,8 +88,11 @@ pub fn needed(world: &World, desired: &Desired) -> Vec<Upkeep> {
         let text = render::users_acl::text(&resolved.users, auth);
         match &world.kept.acl {
             Keeping::Absent => needed.push(Upkeep::CreateAcl(Redacted::new(text))),
-            Keeping::Ours(digest) if *digest != sha256_hex(&text) => {
-                needed.push(Upkeep::UpdateAcl(Redacted::new(text)));
+            Keeping::Ours(in_use) if in_use.digest != sha256_hex(&text) => {
+                needed.push(Upkeep::UpdateAcl {
+                    map: in_use.uid.clone(),
+                    text: Redacted::new(text),
+                });
             }
             Keeping::Ours(_) | Keeping::Foreign => {}
         }
@@ -104,6 +114,7 @@ fn tls(world: &World, desired: &Desired) -> Option<Upkeep> {
     match &world.kept.tls {
         Keeping::Absent => Some(Upkeep::CreateTls(files)),
         Keeping::Ours(in_use) if in_use.files != files => Some(Upkeep::UpdateTls {
+            secret: in_use.uid.clone(),
             before: in_use.files.clone(),
             files,
         }),
@@ -185,9 +196,12 @@ impl Writer {
                     .await
                     .map(|_: ConfigMap| ())
             }
-            Upkeep::UpdateAcl(text) => {
+            Upkeep::UpdateAcl { map, text } => {
                 info!(cluster_name, namespace, "updating ACL ConfigMap");
-                let patch = json!({"data": {ACL_KEY: text.expose()}});
+                let patch = json!({
+                    "metadata": {"uid": map.as_str()},
+                    "data": {ACL_KEY: text.expose()},
+                });
                 let name = cluster.key.acl_config_map_name();
                 merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
             }
@@ -198,9 +212,16 @@ impl Writer {
                     .await
                     .map(|_: Secret| ())
             }
-            Upkeep::UpdateTls { before, files } => {
+            Upkeep::UpdateTls {
+                secret,
+                before,
+                files,
+            } => {
                 info!(cluster_name, namespace, "updating TLS Secret");
-                let patch = json!({"data": render::tls_secret::data(files, Some(before))});
+                let patch = json!({
+                    "metadata": {"uid": secret.as_str()},
+                    "data": render::tls_secret::data(files, Some(before)),
+                });
                 let name = cluster.key.tls_secret_name();
                 merge(&self.api::<Secret>(namespace), "update", &name, &patch).await
             }

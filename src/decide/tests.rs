@@ -19,8 +19,8 @@ use crate::model::topology::{
     Load, Member, MemberFlags, Migration, MigrationState, NodeView, Role,
 };
 use crate::model::world::{
-    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase, PodSighting,
-    PodTrouble, Sighting, World,
+    AclInUse, Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodFacts, PodPhase,
+    PodSighting, PodTrouble, Sighting, World,
 };
 
 /// Reads a world from words: `target 3x1` and nodes parted by `|`, each
@@ -81,7 +81,10 @@ fn world(words: &str) -> (World, Desired) {
         kept: Kept {
             service: Keeping::Ours(()),
             auth: Keeping::Ours(auth()),
-            acl: Keeping::Ours(String::new()),
+            acl: Keeping::Ours(AclInUse {
+                uid: Uid::new("acl"),
+                digest: String::new(),
+            }),
             tls: Keeping::Absent,
         },
         tls_secret: None,

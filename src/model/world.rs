@@ -83,15 +83,26 @@ pub struct Kept {
     pub service: Keeping<()>,
     /// The auth Secret.
     pub auth: Keeping<Auth>,
-    /// The ACL ConfigMap, as the digest of its `users.acl`.
-    pub acl: Keeping<String>,
+    /// The ACL ConfigMap.
+    pub acl: Keeping<AclInUse>,
     /// The Secret with the TLS material in use. A cluster without TLS has none.
     pub tls: Keeping<TlsInUse>,
+}
+
+/// The ACL that pods mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclInUse {
+    /// Its ConfigMap's.
+    pub uid: Uid,
+    /// Of the text.
+    pub digest: String,
 }
 
 /// The TLS material that pods mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsInUse {
+    /// Its Secret's.
+    pub uid: Uid,
     /// What they were given last.
     pub files: TlsFiles,
     /// The authorities before those: of nodes that have not loaded the files yet.

@@ -29,8 +29,8 @@ use crate::model::name::{ClusterRef, NodeName, Uid};
 use crate::model::redacted::Redacted;
 use crate::model::tls::{File, TlsFiles};
 use crate::model::world::{
-    Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting, TlsInUse,
-    TlsSecret, World,
+    AclInUse, Auth, ClusterFacts, Host, Keeping, Kept, Menu, NodeFacts, PodSighting, Sighting,
+    TlsInUse, TlsSecret, World,
 };
 use crate::observe::lean::{LeanConfigMap, LeanPod};
 use crate::observe::stores::Stores;
@@ -87,8 +87,9 @@ pub(super) async fn world(
     let kept = Kept {
         service: keeping(service?, &cluster.uid, |_: &PartialObjectMeta<Service>| ()),
         auth: auth?.map_or(Keeping::Absent, |secret| auth_facts(&secret, &cluster.uid)),
-        acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| {
-            map.data.get(ACL_KEY).cloned().unwrap_or_default()
+        acl: keeping(acl?, &cluster.uid, |map: &LeanConfigMap| AclInUse {
+            uid: Uid::new(map.uid().unwrap_or_default()),
+            digest: map.data.get(ACL_KEY).cloned().unwrap_or_default(),
         }),
         tls,
     };
@@ -392,6 +393,7 @@ fn tls_in_use(secret: &Secret) -> TlsInUse {
         )
     };
     TlsInUse {
+        uid: Uid::new(secret.uid().unwrap_or_default()),
         files: TlsFiles {
             certificate: file(TLS_KEY_CERTIFICATE),
             key: file(TLS_KEY_PRIVATE_KEY),

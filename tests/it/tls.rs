@@ -5,6 +5,7 @@ use operator::act::upkeep::{Upkeep, needed};
 use operator::api::cluster::{ClusterState, Tls};
 use operator::decide::decide;
 use operator::model::decision::{Action, Verdict};
+use operator::model::name::Uid;
 use operator::model::tls::File;
 use operator::model::world::{Keeping, TlsInUse, TlsSecret, World};
 use operator::resolve;
@@ -57,6 +58,7 @@ fn only_what_works_reaches_the_pods_and_the_last_that_did_stays() {
     };
     let in_use = files.clone();
     world.kept.tls = Keeping::Ours(TlsInUse {
+        uid: Uid::new("tls"),
         files: in_use.clone(),
         former_authorities: File::new(Vec::new()),
     });
@@ -74,7 +76,7 @@ fn only_what_works_reaches_the_pods_and_the_last_that_did_stays() {
 
     world.tls_secret = Some(secret(&second, &authority.pem));
     let (kept, _) = thought(&world);
-    let [Upkeep::UpdateTls { before, files }] = &kept[..] else {
+    let [Upkeep::UpdateTls { before, files, .. }] = &kept[..] else {
         panic!("{kept:?}");
     };
     assert_eq!(*before, in_use);

@@ -90,13 +90,16 @@ fn answer(head: &http::request::Parts, body: Value) -> Vec<u8> {
     let kind = kinds
         .iter()
         .find(|(path, _)| head.uri.path().contains(path));
+    let uids = [("valkeynodes", "uid-node"), ("valkeyclusters", "uid-c")];
+    let uid = uids.iter().find(|(path, _)| head.uri.path().contains(path));
     let answer = match head.method.as_str() {
         "POST" => body,
         "DELETE" => json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}),
         _ => json!({
             "apiVersion": "v1", "kind": kind.map_or("Any", |(_, kind)| kind),
             "metadata": {
-                "name": "any", "resourceVersion": "7",
+                "name": "any", "resourceVersion": "7", "uid": uid.map_or("uid-any", |(_, uid)| uid),
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Any", "name": "c", "uid": "uid-c"}],
                 "finalizers": [
                     "else.example/keep", "valkey.gomomento.com/cleanup",
                     "valkey.gomomento.com/node-cleanup", "valkey.gomomento.com/auth-protection",
@@ -209,7 +212,11 @@ fn node() -> NodeFacts {
 }
 
 async fn check(action: Action, expected: Expect) {
-    let ((world, desired), (writer, sent)) = (world(), recorder());
+    check_in(&world().0, action, expected).await;
+}
+
+async fn check_in(world: &World, action: Action, expected: Expect) {
+    let ((_, desired), (writer, sent)) = (self::world(), recorder());
     let verdict = Verdict::Take(action, Why::Deleting);
     let decision = Decision {
         verdict,
@@ -219,7 +226,7 @@ async fn check(action: Action, expected: Expect) {
         notes: Vec::new(),
     };
     writer
-        .perform(&world, &desired, &decision)
+        .perform(world, &desired, &decision)
         .await
         .expect("the API takes every write");
     expected.assert_eq(&sent.lock().expect("not poisoned").join("\n"));
@@ -280,6 +287,23 @@ async fn the_cluster_is_written_in_single_steps() {
         null
         PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c?&fieldManager=valkey-operator
         {"metadata":{"finalizers":["else.example/keep","valkey.gomomento.com/node-cleanup","valkey.gomomento.com/auth-protection"],"resourceVersion":"7"}}"#]]).await;
+}
+
+/// Somebody deleted what was seen, and made something else under its name.
+#[tokio::test]
+async fn what_took_a_name_keeps_its_finalizers() {
+    let (mut world, _) = world();
+    world.cluster.uid = Uid::new("uid-before");
+    check_in(
+        &world,
+        Action::ReleaseCluster,
+        expect![[r#"
+        GET /api/v1/namespaces/ns/secrets/c-operator-auth
+        null
+        GET /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c
+        null"#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -383,10 +407,13 @@ async fn kept_objects_are_made_once_and_put_right() {
     )
     .await;
     check_upkeep(
-        Upkeep::UpdateAcl(Redacted::new("user default off".into())),
+        Upkeep::UpdateAcl {
+            map: Uid::new("acl"),
+            text: Redacted::new("user default off".into()),
+        },
         expect![[r#"
             PATCH /api/v1/namespaces/ns/configmaps/c-acl?&fieldManager=valkey-operator
-            {"data":{"users.acl":"user default off"}}"#]],
+            {"data":{"users.acl":"user default off"},"metadata":{"uid":"acl"}}"#]],
     )
     .await;
     let files = |authorities: &str| TlsFiles {
@@ -402,12 +429,13 @@ async fn kept_objects_are_made_once_and_put_right() {
     )
     .await;
     let update = Upkeep::UpdateTls {
+        secret: Uid::new("tls"),
         before: files("old"),
         files: files("new"),
     };
     check_upkeep(update, expect![[r#"
         PATCH /api/v1/namespaces/ns/secrets/c-operator-tls?&fieldManager=valkey-operator
-        {"data":{"ca.crt":"bmV3","former-ca.crt":"b2xk","tls.crt":"Y2VydGlmaWNhdGU=","tls.key":"a2V5"}}"#]]).await;
+        {"data":{"ca.crt":"bmV3","former-ca.crt":"b2xk","tls.crt":"Y2VydGlmaWNhdGU=","tls.key":"a2V5"},"metadata":{"uid":"tls"}}"#]]).await;
     let annotate = Upkeep::Annotate {
         node: NodeName::new("c-1a2b3"),
         pod: Uid::new("uid-pod"),
@@ -434,10 +462,24 @@ async fn a_change_that_is_refused_as_invalid_does_not_end_the_tick() {
     let users = || Redacted::new("user a on".to_owned());
     for (code, upkeep, ends) in [
         (422, annotate(), false),
-        (413, Upkeep::UpdateAcl(users()), false),
+        (
+            413,
+            Upkeep::UpdateAcl {
+                map: Uid::new("acl"),
+                text: users(),
+            },
+            false,
+        ),
         // Whoever else has written, or is not there, is met again in the next tick.
         (409, annotate(), true),
-        (503, Upkeep::UpdateAcl(users()), true),
+        (
+            503,
+            Upkeep::UpdateAcl {
+                map: Uid::new("acl"),
+                text: users(),
+            },
+            true,
+        ),
         // Without it no pod could start.
         (422, Upkeep::CreateAcl(users()), true),
         (422, Upkeep::CreateService, true),

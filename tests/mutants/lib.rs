@@ -306,12 +306,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B64: a refused login names the password that was refused (S20)",
         edits: &[Edit {
             file: "src/valkey/client.rs",
-            text: "            Some(refusal) => Error::Login {
-                address: target.address,
-                refusal,",
-            replacement: "            Some(refusal) => Error::Login {
-                address: target.address,
-                refusal: format!(\"{refusal} ({})\", target.password.expose()),",
+            text: "refusal: words(&error),",
+            replacement: "refusal: format!(\"{} ({})\", words(&error), target.password.expose()),",
         }],
         noticed_by: SWARM,
     },
@@ -330,8 +326,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B61: an edit of the bindings never reaches a node (L1)",
         edits: &[Edit {
             file: "src/act/upkeep.rs",
-            text: "Keeping::Ours(digest) if *digest != sha256_hex(&text) => {",
-            replacement: "Keeping::Ours(digest) if digest.is_empty() && *digest != sha256_hex(&text) => {",
+            text: "Keeping::Ours(in_use) if in_use.digest != sha256_hex(&text) => {",
+            replacement: "Keeping::Ours(in_use) if in_use.digest.is_empty() && in_use.digest != sha256_hex(&text) => {",
         }],
         noticed_by: SWARM,
     },
@@ -340,8 +336,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         story: "B93: the ACL file is written at every tick, also where nothing changed (S22)",
         edits: &[Edit {
             file: "src/act/upkeep.rs",
-            text: "Keeping::Ours(digest) if *digest != sha256_hex(&text) => {",
-            replacement: "Keeping::Ours(digest) if *digest != text => {",
+            text: "Keeping::Ours(in_use) if in_use.digest != sha256_hex(&text) => {",
+            replacement: "Keeping::Ours(in_use) if in_use.digest != text => {",
         }],
         noticed_by: SWARM,
     },

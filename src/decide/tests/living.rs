@@ -1749,6 +1749,7 @@ fn what_would_not_work_is_said_and_stops_only_who_has_nothing_else() {
                 tls.key does not belong to the certificate in tls.crt";
     assert_eq!(told(&decide(&world, &desired)), format!("hold: {said}"));
     let in_use = TlsInUse {
+        uid: Uid::new("tls"),
         files: offered(None).files,
         former_authorities: File::new(Vec::new()),
     };
