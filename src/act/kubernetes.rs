@@ -59,11 +59,15 @@ impl Writer {
 
     /// Nodes first: a cluster that is Active has no Joining node left from its bootstrap.
     pub(super) async fn activate(&self, world: &World, nodes: &[NodeName]) -> Result<(), Error> {
-        let api = self.api::<ValkeyNode>(&world.cluster.key.namespace);
-        let patch = json!({"spec": {"lifecycle": Lifecycle::Active}});
-        let flips = nodes
-            .iter()
-            .map(|node| merge(&api, "activate", node.as_str(), &patch));
+        let api = &self.api::<ValkeyNode>(&world.cluster.key.namespace);
+        let seen = nodes.iter().filter_map(|name| world.nodes.get(name));
+        let flips = seen.map(|node| async move {
+            let patch = json!({
+                "metadata": {"uid": node.uid.as_str()},
+                "spec": {"lifecycle": Lifecycle::Active},
+            });
+            merge(api, "activate", node.name.as_str(), &patch).await
+        });
         join_all(flips)
             .await
             .into_iter()

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use serde_json::json;
+use kube::Resource;
+use kube::api::Api;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::act::kubernetes::{create, merge};
@@ -198,12 +201,9 @@ impl Writer {
             }
             Upkeep::UpdateAcl { map, text } => {
                 info!(cluster_name, namespace, "updating ACL ConfigMap");
-                let patch = json!({
-                    "metadata": {"uid": map.as_str()},
-                    "data": {ACL_KEY: text.expose()},
-                });
+                let data = json!({ACL_KEY: text.expose()});
                 let name = cluster.key.acl_config_map_name();
-                merge(&self.api::<ConfigMap>(namespace), "update", &name, &patch).await
+                put::<ConfigMap>(&self.api(namespace), &name, map, &data).await
             }
             Upkeep::CreateTls(files) => {
                 info!(cluster_name, namespace, "creating TLS Secret");
@@ -218,12 +218,9 @@ impl Writer {
                 files,
             } => {
                 info!(cluster_name, namespace, "updating TLS Secret");
-                let patch = json!({
-                    "metadata": {"uid": secret.as_str()},
-                    "data": render::tls_secret::data(files, Some(before)),
-                });
+                let data = json!(render::tls_secret::data(files, Some(before)));
                 let name = cluster.key.tls_secret_name();
-                merge(&self.api::<Secret>(namespace), "update", &name, &patch).await
+                put::<Secret>(&self.api(namespace), &name, secret, &data).await
             }
             Upkeep::Annotate {
                 node,
@@ -232,14 +229,18 @@ impl Writer {
             } => {
                 info!(cluster_name, namespace, pod = %node, "updating pod annotations");
                 let patch = json!({"metadata": {"uid": pod.as_str(), "annotations": annotations}});
-                merge(
-                    &self.api::<Pod>(namespace),
-                    "annotate",
-                    node.as_str(),
-                    &patch,
-                )
-                .await
+                let api = self.api::<Pod>(namespace);
+                merge(&api, "annotate", node.as_str(), &patch).await
             }
         }
     }
+}
+
+/// Changes the data of the very object that was seen, never of one made under its name since.
+async fn put<K>(api: &Api<K>, name: &str, seen: &Uid, data: &Value) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let patch = json!({"metadata": {"uid": seen.as_str()}, "data": data});
+    merge(api, "update", name, &patch).await
 }

@@ -556,10 +556,14 @@ pub(super) fn nudges_while_waiting(world: &World, why: &Why) -> Vec<Nudge> {
         let Some((_, view)) = views.iter().find(|(node, _)| node.name == *newcomer) else {
             return Vec::new();
         };
-        let others = views
-            .iter()
-            .filter(|(_, other)| meshed(other) && other.member(&view.id).is_none());
-        return others
+        let others = || views.iter().filter(|(node, _)| node.name != *newcomer);
+        let strange = |other: &NodeView| other.member(&view.id).is_none();
+        // Who is no member yet, and has a slot by some hand, is introduced as any newcomer is: to one.
+        let heard = |row: &Member| !row.flags.myself && !row.flags.handshake;
+        let alone = !view.members.iter().any(heard) && others().all(|(_, other)| strange(other));
+        return others()
+            .filter(|(_, other)| meshed(other) && strange(other))
+            .take(if alone { 1 } else { usize::MAX })
             .map(|(other, _)| Nudge {
                 from: newcomer.clone(),
                 to: other.name.clone(),

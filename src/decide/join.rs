@@ -148,7 +148,7 @@ fn attached(topology: &Topology<'_>, primary: Answer<'_>, answer: Answer<'_>) ->
         return Verdict::Pass;
     }
     let (replica, primary_name) = (answer.node.name.clone(), primary.node.name.clone());
-    if !answer.view.knows_primary(&primary.view.id) {
+    if !knows_what_it_inherits(primary, answer) {
         return Verdict::Hold(Why::PrimaryUnknown {
             replica,
             primary: primary_name,
@@ -163,6 +163,17 @@ fn attached(topology: &Topology<'_>, primary: Answer<'_>, answer: Answer<'_>) ->
         primary: primary_name,
     };
     Verdict::Take(action, why)
+}
+
+/// Whether a newcomer knows its primary, and that it owns slots: one that takes over gets those that its own table
+/// gives to its primary, and no others.
+fn knows_what_it_inherits(primary: Answer<'_>, newcomer: Answer<'_>) -> bool {
+    let id = &primary.view.id;
+    let told = newcomer
+        .view
+        .member(id)
+        .is_some_and(|row| !row.slots.is_empty());
+    newcomer.view.knows_primary(id) && (told || primary.view.own_slots().is_empty())
 }
 
 /// Its claims are made to win against all others.

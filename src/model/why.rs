@@ -165,7 +165,7 @@ pub enum Why {
         /// Its primary.
         primary: NodeName,
     },
-    /// A node does not know its primary yet, or not as one.
+    /// A node does not know its primary yet, or not as one, or not that it owns slots.
     PrimaryUnknown {
         /// The node.
         replica: NodeName,

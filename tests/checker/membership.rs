@@ -108,6 +108,8 @@ pub(super) fn no_candidate_loses_its_primary(checker: &mut Checker, step: &Step)
 ///
 /// A primary that came back less than a blink ago, or that was none yet when the operator looked, counts as
 /// gone: nobody could know of it. So does one whose pod was deleted by force and that has not ended yet.
+/// A replica may not have heard yet what its own primary owns: then owners are counted by the primary that
+/// knows of most slots.
 pub(super) fn takeover_is_the_last_resort(checker: &mut Checker, step: &Step) -> Verdict {
     let Checker {
         past, membership, ..
@@ -173,10 +175,20 @@ pub(super) fn is_coordinated(command: &Command) -> bool {
     command.is(&["CLUSTER", "FAILOVER"]) && !command.says("TAKEOVER") && !command.says("FORCE")
 }
 
-/// Anyone who hears more than half of the primaries that own slots, those in the target's view.
+/// Anyone who hears more than half of the primaries that own slots, those in the target's view, or, where
+/// its own primary owns nothing there, in that of a primary that runs and knows of more slots.
 fn sees_a_quorum<'a>(past: &'a Past, by: Actor, target: &'a Process) -> Option<&'a Process> {
     let scene = &past.scene;
-    let owners: Vec<&str> = target
+    let unheard = target
+        .row(target.primary())
+        .is_none_or(|row| row.slots.is_empty());
+    let fuller = scene
+        .alive(&target.home)
+        .filter(|it| unheard && it.is_primary() && !it.own().is_empty())
+        .filter(|it| it.assigned() > target.assigned())
+        .max_by_key(|it| it.assigned());
+    let owners: Vec<&str> = fuller
+        .unwrap_or(target)
         .table
         .iter()
         .filter(|row| !row.slots.is_empty())

@@ -174,13 +174,6 @@ pub(super) fn one_shard_in_motion(checker: &mut Checker, step: &Step) -> Verdict
     Ok(())
 }
 
-/// How many members the shards in motion have beyond those that they had when it began.
-pub(super) fn surplus(past: &Past, rolls: &Memory, cluster: &Name) -> usize {
-    let moving = rolls.moving.get(cluster).into_iter().flatten();
-    let beyond = moving.map(|(index, begun)| members(past, cluster, *index) - begun);
-    beyond.map(|more| usize::try_from(more).unwrap_or(0)).sum()
-}
-
 /// How many members each shard should have.
 fn wanted(past: &Past, cluster: &Name) -> i64 {
     let spec = past.scene.cluster(cluster);

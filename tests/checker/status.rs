@@ -20,7 +20,6 @@ use super::evidence::What;
 use super::lifecycle::written;
 use super::past::Past;
 use super::past::cluster_of;
-use super::rolls;
 use super::scene::Body as _;
 use super::scene::STAMP;
 use super::scene::Scene;
@@ -32,8 +31,9 @@ use super::slots::SLOTS;
 pub(super) struct Memory {
     /// When a cluster that is not Active was last seen to be as an Active one must be, or why it was not.
     formed: BTreeMap<Name, Result<Millis, (Option<Millis>, String)>>,
-    /// The clusters that were Active before, by uid.
-    active: BTreeSet<String>,
+    /// The clusters that were Active before, by uid, each with the nodes that it had, by uid, before it was last on the way
+    /// back.
+    active: BTreeMap<String, BTreeSet<String>>,
     /// Since when a cluster's references have not resolved, and why.
     unresolved: BTreeMap<Name, (Millis, String)>,
     /// Since when a cluster has been Invalid.
@@ -45,28 +45,29 @@ pub(super) struct Memory {
 /// It must have held at some moment since the tick that writes it began.
 ///
 /// Except: on the way back from Invalid a roll goes on with the members that it had brought, who was joining goes on
-/// with that, and a shard that waits for its first slots goes on waiting.
+/// with that, and a shard that waits for its first slots goes on waiting. A replica too many that was there before is
+/// cleaned up after; one that is made on the way back is not excused.
 pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict {
-    let Checker {
-        past,
-        status,
-        rolls,
-        ..
-    } = checker;
-    let whole = |cluster: &Object, again: bool| {
-        let surplus = rolls::surplus(past, rolls, &cluster.name);
+    let Checker { past, status, .. } = checker;
+    let whole = |cluster: &Object, had: Option<&BTreeSet<String>>| {
         let nodes = past.scene.staying(&cluster.name);
         let serves = |node: &Object| !past.slots_of_shard(node.annotation(STAMP)).is_empty();
-        let nodes = nodes.filter(|node| !again || is_active(node) && serves(node));
-        formed(&past.scene, cluster, &nodes.collect::<Vec<_>>(), surplus)
+        let nodes = nodes.filter(|node| had.is_none() || is_active(node) && serves(node));
+        formed(&past.scene, cluster, &nodes.collect::<Vec<_>>(), had)
     };
     if past.fresh {
         for cluster in past.scene.kind("ValkeyCluster") {
-            if cluster.text("/status/state") == "Active" {
-                status.active.insert(cluster.uid().to_owned());
+            let state = cluster.text("/status/state");
+            let was_active = status.active.contains_key(cluster.uid());
+            if state == "Active" || state == "Invalid" && was_active {
+                let nodes = past.scene.staying(&cluster.name);
+                let nodes = nodes.map(|node| node.uid().to_owned()).collect();
+                status.active.insert(cluster.uid().to_owned(), nodes);
+            }
+            if state == "Active" {
                 continue;
             }
-            let seen = match whole(cluster, status.active.contains(cluster.uid())) {
+            let seen = match whole(cluster, status.active.get(cluster.uid())) {
                 Ok(()) => Ok(past.at),
                 Err(why) => {
                     let last = match status.formed.get(&cluster.name) {
@@ -92,12 +93,10 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     };
     let name = &write.name;
     let looked = past.looked_at(step.by, name);
-    let again = write
-        .before
-        .as_deref()
-        .is_some_and(|it| status.active.contains(it.uid()));
+    let before = write.before.as_deref();
+    let had = before.and_then(|it| status.active.get(it.uid()));
     let mut nodes = past.scene.staying(name);
-    if let Some(node) = nodes.find(|node| !again && !is_active(node)) {
+    if let Some(node) = nodes.find(|node| had.is_none() && !is_active(node)) {
         return Err(format!(
             "{name} is called Active while node {} is not",
             node.name
@@ -106,7 +105,7 @@ pub(super) fn active_means_active(checker: &mut Checker, step: &Step) -> Verdict
     if past
         .scene
         .cluster(name)
-        .is_some_and(|it| whole(it, again).is_ok())
+        .is_some_and(|it| whole(it, had).is_ok())
     {
         return Ok(());
     }
@@ -122,9 +121,14 @@ fn is_active(node: &Object) -> bool {
     node.text("/spec/lifecycle") == "Active"
 }
 
-/// Whether a cluster of these nodes is what an Active one must be, by its snapshot's shape and so many nodes that may be
-/// there beside.
-fn formed(scene: &Scene, cluster: &Object, nodes: &[&Object], surplus: usize) -> Verdict {
+/// Whether a cluster of these nodes is what an Active one must be, by its snapshot's shape; beyond it there may be those
+/// that a shard of it had before.
+fn formed(
+    scene: &Scene,
+    cluster: &Object,
+    nodes: &[&Object],
+    had: Option<&BTreeSet<String>>,
+) -> Verdict {
     let target = cluster.body.at("/status/targetSpec");
     let spec = target.or_else(|| cluster.body.get("spec"));
     let shape = spec.map_or(
@@ -134,6 +138,14 @@ fn formed(scene: &Scene, cluster: &Object, nodes: &[&Object], surplus: usize) ->
         },
         Shape::of,
     );
+    let mut kept: BTreeMap<Option<u64>, usize> = BTreeMap::new();
+    for node in nodes {
+        if had.is_some_and(|had| had.contains(node.uid())) {
+            *kept.entry(node.number("/spec/shardIndex")).or_default() += 1;
+        }
+    }
+    let share = shape.replicas + 1;
+    let surplus: usize = kept.values().map(|have| have.saturating_sub(share)).sum();
     if !(shape.nodes()..=shape.nodes() + surplus).contains(&nodes.len()) {
         return Err(format!("it has {} of {} nodes", nodes.len(), shape.nodes()));
     }

@@ -267,7 +267,7 @@ async fn the_cluster_is_written_in_single_steps() {
         Action::Activate(vec![NodeName::new("c-1a2b3")]),
         expect![[r#"
             PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeynodes/c-1a2b3?&fieldManager=valkey-operator
-            {"spec":{"lifecycle":"Active"}}
+            {"metadata":{"uid":"uid-node"},"spec":{"lifecycle":"Active"}}
             PATCH /apis/valkey.gomomento.com/v1alpha1/namespaces/ns/valkeyclusters/c/status?&fieldManager=valkey-operator
             {"status":{"message":null,"state":"Active","targetSpec":null}}"#]],
     )

@@ -223,6 +223,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         noticed_by: SWARM,
     },
     Mutant {
+        name: "acl-by-name",
+        story: "F22: the ACL is written to whatever has its ConfigMap's name by then (S23)",
+        edits: &[Edit {
+            file: "src/act/upkeep.rs",
+            text: "\"metadata\": {\"uid\": seen.as_str()}, \"data\"",
+            replacement: "\"metadata\": {\"uid\": Some(seen.as_str()).filter(|uid| uid.is_empty())}, \"data\"",
+        }],
+        noticed_by: &["regressions"],
+    },
+    Mutant {
         name: "forget-before-vote",
         story: "B01: a dead primary is forgotten while its replica stands for election; the others no \
                 longer know whose place it asks for (S3)",

@@ -4,7 +4,6 @@
 use crate::chains::Leaf;
 use crate::kube::client::Moment;
 use crate::plan::{Edit, Fault, Garbling, Kept, Meddling, Millis, Plan, Shape};
-use crate::regressions::address_inherited;
 use crate::scenario::{edit, fault, holds, kill, plan};
 
 /// A run, and the names that have to come up in it.
@@ -191,15 +190,34 @@ fn rolled() -> Vec<KeptRun> {
 
 /// Objects that are lost or taken while an operator is away.
 fn mistaken() -> Vec<KeptRun> {
+    let meet_newcomer = Fault::Meddle {
+        how: Meddling::Meet,
+        pick: 233,
+        other: 48,
+    };
     let after_its_pod = Fault::KillAtWrite {
         writes: 8,
         moment: Moment::AfterEffect,
     };
     vec![
-        // Another cluster meets a newcomer first.
+        // A hand introduces a newcomer to a stranger before the operator introduces it to its own.
         of(
             &["rung newcomers apart", "why MetElsewhere"],
-            address_inherited(),
+            Plan {
+                seed: 9_235,
+                hosts: 5,
+                ..until(
+                    40_027,
+                    plan(
+                        (1, 0),
+                        &[
+                            edit(2_748, Edit::Apply),
+                            edit(27_473, Edit::Set { leaf: 22, value: 3 }),
+                            fault(30_399, meet_newcomer),
+                        ],
+                    ),
+                )
+            },
         ),
         // The operator dies before it has recorded a node's pod, and somebody puts his own in its place.
         of(

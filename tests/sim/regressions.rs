@@ -319,11 +319,6 @@ fn an_elected_replica_that_comes_too_late_is_heard_again() {
 /// that cluster first and by its own a moment later, and the two became one, with the slots of either.
 #[test]
 fn a_newcomer_that_another_cluster_met_first_is_replaced() {
-    scenario::holds(&address_inherited());
-}
-
-/// Rolls of two clusters, and a network that holds back the answer which would tell that an address changed hands.
-pub(crate) fn address_inherited() -> Plan {
     let partition = Fault::Partition {
         pick: 246,
         one_way: false,
@@ -340,13 +335,13 @@ pub(crate) fn address_inherited() -> Plan {
         fault(15_562, partition),
         fault(21_254, lossy),
     ];
-    Plan {
+    scenario::holds(&Plan {
         seed: 10_727,
         hosts: 4,
         neighbour: true,
         healed: 52_011,
         ..plan((1, 3), &acts)
-    }
+    });
 }
 
 /// A fresh primary had its slots and was written to, but was not a full member yet when the operator no longer reached
@@ -396,6 +391,49 @@ fn an_outdated_replica_that_was_given_a_slot_stays_until_it_moved() {
         neighbour: true,
         healed: 27_406,
         ..plan((1, 0), &acts)
+    });
+}
+
+/// A successor had its primary's data before it heard of its slots, and was cut off as that died: it took over none of
+/// them, and its cluster told of a loss that there was not.
+#[test]
+fn a_replica_knows_what_it_would_inherit() {
+    let lose = Fault::LoseVotes {
+        pick: 180,
+        lasts: 965,
+    };
+    let acts = [
+        edit(2_952, Edit::Apply),
+        edit(50_756, Edit::Set { leaf: 16, value: 2 }),
+        fault(52_278, lose),
+    ];
+    scenario::holds(&Plan {
+        seed: 20_321,
+        hosts: 2,
+        healed: 65_209,
+        ..plan((2, 0), &acts)
+    });
+}
+
+/// While a look waited for a node that hung, somebody put his own ConfigMap in the place of the ACL's: the new
+/// users were written into it.
+#[test]
+fn what_took_the_name_of_the_acl_is_not_written_to() {
+    let hang = Fault::Hang {
+        pick: 246,
+        lasts: 23_899,
+    };
+    let acts = [
+        edit(1_957, Edit::Apply),
+        fault(9_356, hang),
+        edit(19_598, Edit::Bind(2)),
+        edit(21_305, Edit::Squat(Kept::AclConfigMap)),
+    ];
+    scenario::holds(&Plan {
+        seed: 23_315,
+        hosts: 2,
+        healed: 24_801,
+        ..plan((1, 1), &acts)
     });
 }
 

@@ -11,8 +11,8 @@
 //!   offset), `notok`, `joining` or `joining=shard`, `leaving`, `ending` (its pod is being deleted),
 //!   `deleting` (it is itself), `old` (outdated), `machine=lost`, `machine=gone`, `epoch=9`, `counts=9`,
 //!   `locked` (it refuses the login), `sees=b<a` (it takes `b` for a replica of `a`),
-//!   `knows=b` (its table has `b` besides), `keys=9`, `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`,
-//!   `failed=2@5` (jobs, the last 5 s ago).
+//!   `knows=b` (its table has `b` besides), `unaware=b` (its table gives `b` no slots), `keys=9`,
+//!   `mib=9` (of data), `max=9` (MiB), `moves=0-9>f`, `failed=2@5` (jobs, the last 5 s ago).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -295,7 +295,7 @@ fn view(node: &Words, rows: &[Member], linked: bool) -> NodeView {
             marks: Vec::new(),
             name: node.name.clone(),
             place: node.place,
-            slots: SlotSet::default(),
+            slots: node.slots.clone(),
             of: None,
         };
         seen.row().into_iter().collect()
@@ -313,6 +313,9 @@ fn view(node: &Words, rows: &[Member], linked: bool) -> NodeView {
         {
             row.flags.primary = false;
             row.primary = Some(id(of));
+        }
+        if node.value("unaware").is_some_and(|who| row.id == id(who)) {
+            row.slots = SlotSet::default();
         }
     }
     let owned = members.iter().map(|row| &row.slots);
@@ -1419,6 +1422,26 @@ fn a_newcomer_counts_once_every_member_knows_it() {
     assert_eq!(
         unknown("2x0: a=0/2(old) x<a | c=1/2", "x"),
         "hold: not every member knows x for what it is yet\nnudge x -> c"
+    );
+}
+
+#[test]
+fn nobody_is_attached_before_it_knows_what_its_primary_owns() {
+    check(
+        "1x1: a=0/1 x(joining=replica,unaware=a)",
+        expect![[r#"
+        hold: x does not know a as a primary yet
+        nudge a -> x"#]],
+    );
+}
+
+#[test]
+fn a_stranger_to_all_with_a_slot_is_introduced_to_one() {
+    check(
+        "2x0: a=0/2 | c=1/2 | s2: x=7-7(blind,joining=shard)",
+        expect![[r#"
+            hold: not every member knows x for what it is yet
+            nudge x -> a"#]],
     );
 }
 

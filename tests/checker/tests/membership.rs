@@ -112,6 +112,30 @@ fn s8_quorum() {
     broken("S8", run.tells("a1", "CLUSTER FAILOVER TAKEOVER"));
 }
 
+/// It was attached before it heard what its primary owns.
+#[test]
+fn s8_quorum_of_a_replica_that_does_not_know_what_its_primary_owns() {
+    // One of two is no majority.
+    let mut run = Run::new(2, 1);
+    dies(&mut run, "a0");
+    run.row("a1", "a0").slots = Slots::default();
+    holds(run.tells("a1", "CLUSTER FAILOVER TAKEOVER"));
+
+    // Two of three are.
+    let mut run = Run::new(3, 1);
+    dies(&mut run, "a0");
+    run.row("a1", "a0").slots = Slots::default();
+    broken("S8", run.tells("a1", "CLUSTER FAILOVER TAKEOVER"));
+
+    // Nobody knows of more slots: its own view stays the measure.
+    let mut run = Run::new(2, 1);
+    dies(&mut run, "a0");
+    for node in ["a1", "b0", "b1"] {
+        run.row(node, "a0").slots = Slots::default();
+    }
+    broken("S8", run.tells("a1", "CLUSTER FAILOVER TAKEOVER"));
+}
+
 #[test]
 fn s8_quorum_that_came_too_late_to_be_seen() {
     let mut run = Run::new(3, 1);

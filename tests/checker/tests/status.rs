@@ -1,9 +1,12 @@
 //! S18, S19. Never a cluster of more nodes than a case needs.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::super::evidence::Actor;
 use super::super::evidence::Life;
+use super::super::evidence::Process;
 use super::super::evidence::Role;
 use super::super::slots::Slots;
 use super::OPERATOR;
@@ -95,6 +98,52 @@ fn s18_what_broke_after_the_look() {
         json!("Active"),
     );
     broken("S18", told);
+}
+
+/// One more replica of shard 0, in step.
+fn one_more(run: &mut Run) {
+    run.add_node("c", "a2", 0);
+    let replica = run.process("a1").clone();
+    run.truth.processes.push(Arc::new(Process {
+        pod: "pod-a2".to_owned(),
+        ip: "10.0.0.9".to_owned(),
+        id: "id-a2".to_owned(),
+        ..replica
+    }));
+    run.introduce();
+}
+
+#[test]
+fn s18_a_replica_too_many_on_the_way_back() {
+    let back = |run: &mut Run| {
+        let target = json!({ "shards": 2, "replicasPerShard": 1 });
+        let status = json!({ "state": "Creating", "targetSpec": target });
+        run.edit("ValkeyCluster", "c", "/status", status);
+    };
+    // It was there before.
+    let mut run = Run::new(2, 1);
+    one_more(&mut run);
+    holds(run.look());
+    back(&mut run);
+    holds(activate(&mut run));
+    // It makes up for nobody.
+    let mut run = Run::new(2, 1);
+    one_more(&mut run);
+    holds(run.look());
+    back(&mut run);
+    run.remove("ValkeyNode", "b1");
+    broken("S18", activate(&mut run));
+    // It was made on the way.
+    let mut run = Run::new(2, 1);
+    holds(run.look());
+    back(&mut run);
+    holds(run.look());
+    one_more(&mut run);
+    broken("S18", activate(&mut run));
+    // A cluster that never was Active has none.
+    let mut run = forming();
+    one_more(&mut run);
+    broken("S18", activate(&mut run));
 }
 
 #[test]

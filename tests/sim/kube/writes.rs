@@ -337,7 +337,7 @@ impl Api {
         if part == Part::Status && !key.kind.facts().status {
             return Err(Refusal::no_such_path());
         }
-        check_identity(key, before, &after)?;
+        check_identity(key, part, before, &after)?;
         let metadata = json::object(&mut after, "metadata");
         tidy(metadata);
         let old_metadata = &before["metadata"];
@@ -525,8 +525,9 @@ fn check_namespace(
     }
 }
 
-/// A write that names another object than it is sent to, or a version or uid that is no more.
-fn check_identity(key: &Key, before: &Value, after: &Value) -> Result<(), Refusal> {
+/// A write that names another object than it is sent to, or a version or uid that is no more. Of a status the uid is
+/// left out (`PrepareForUpdate` of `status_strategy.go`).
+fn check_identity(key: &Key, part: Part, before: &Value, after: &Value) -> Result<(), Refusal> {
     let name = json::text_or_empty(after, "/metadata/name");
     if !name.is_empty() && name != key.name {
         return Err(Refusal::bad_request(format!(
@@ -536,10 +537,9 @@ fn check_identity(key: &Key, before: &Value, after: &Value) -> Result<(), Refusa
     }
     let uid = json::text_or_empty(after, "/metadata/uid");
     let held = json::text_or_empty(before, "/metadata/uid");
-    if !uid.is_empty() && uid != held {
-        let why =
-            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {held}");
-        return Err(Refusal::conflict(key.kind, &key.name, &why));
+    if part == Part::Main && !uid.is_empty() && uid != held {
+        let why = format!("Invalid value: \"{uid}\": field is immutable");
+        return Err(Refusal::invalid(key.kind, &key.name, "metadata.uid", &why));
     }
     let version = json::text_or_empty(after, "/metadata/resourceVersion");
     if !version.is_empty() && version != json::text_or_empty(before, "/metadata/resourceVersion") {

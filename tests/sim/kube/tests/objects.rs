@@ -85,7 +85,7 @@ fn a_uid_in_a_patch_or_a_deletion_is_a_precondition() {
     let target = format!("{MAPS}/m");
     let patch = |uid: &str| json!({"metadata": {"uid": uid, "annotations": {"a": "b"}}});
     let (code, said) = bench.ask(Method::Patch, &target, &patch("other"));
-    assert_eq!((code, &said["reason"]), (409, &json!("Conflict")));
+    assert_eq!((code, &said["reason"]), (422, &json!("Invalid")));
     assert_eq!(bench.ask(Method::Patch, &target, &patch(&uid)).0, 200);
     let options = |uid: &str| json!({"preconditions": {"uid": uid}});
     let (code, said) = bench.ask(Method::Delete, &target, &options("other"));
