@@ -101,7 +101,7 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
             }
             PodSighting::Present(pod) if pod.deleting => "its pod is being deleted",
             PodSighting::Present(_) => match node.locked_out() {
-                Some(refusal) if !is_listed(scene.world, node) => refusal,
+                Some(refusal) if !may_be_listed(scene.world, node) => refusal,
                 Some(_) | None => continue,
             },
             PodSighting::Absent => continue,
@@ -117,13 +117,17 @@ pub(super) fn dead_nodes(scene: Scene<'_>) -> Verdict {
     Verdict::Pass
 }
 
-/// Whether a process that answers knows somebody at the node's address.
-fn is_listed(world: &World, node: &NodeFacts) -> bool {
+/// Whether a process knows somebody at the node's address, or may know and does not answer.
+fn may_be_listed(world: &World, node: &NodeFacts) -> bool {
     let ip = node.stamped_pod().and_then(|pod| pod.ip);
-    let mut rows = live(world)
-        .filter_map(NodeFacts::view)
-        .flat_map(|view| &view.members);
-    rows.any(|row| row.ip == ip && !row.flags.failing())
+    live(world).any(|other| match &other.sighting {
+        Sighting::Answered(view) => {
+            let mut rows = view.members.iter();
+            rows.any(|row| row.ip == ip && !row.flags.failing())
+        }
+        Sighting::Silent(_) => true,
+        Sighting::NotAsked | Sighting::LockedOut(_) => false,
+    })
 }
 
 /// A node whose pod never ran, and that would be made otherwise by now: a mistake that was put right is

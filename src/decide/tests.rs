@@ -439,6 +439,11 @@ fn a_process_with_settings_of_another_hand_is_made_anew_unless_it_was_met() {
         "target 2x0 | a s0 | b s1 locked",
         expect!["hold: node b does not answer: WRONGPASS"],
     );
+    // The one who would know is out of reach.
+    check(
+        "target 2x0 | a s0 silent | b s1 locked blind",
+        expect!["hold: node a does not answer: connection refused"],
+    );
 }
 
 #[test]

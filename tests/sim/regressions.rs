@@ -437,6 +437,77 @@ fn what_took_the_name_of_the_acl_is_not_written_to() {
     });
 }
 
+/// A newcomer that nobody had met was given a slot by a hand, and its shard was not wanted any more: it was introduced
+/// to all members in one tick, and again in the next, when its first handshake was not over.
+#[test]
+fn a_stranger_with_a_slot_is_introduced_to_one_member_at_a_time() {
+    let add_slot = Fault::Meddle {
+        how: Meddling::AddSlot,
+        pick: 175,
+        other: 115,
+    };
+    let more = Edit::Reshape(Shape {
+        shards: 2,
+        replicas: 1,
+    });
+    let acts = [
+        edit(2_378, Edit::Apply),
+        edit(31_215, more),
+        edit(35_062, Edit::Set { leaf: 16, value: 3 }),
+        fault(35_076, add_slot),
+    ];
+    scenario::holds(&Plan {
+        seed: 20_941,
+        hosts: 4,
+        healed: 73_803,
+        ..plan((1, 1), &acts)
+    });
+}
+
+/// Who would know a member that locks the operator out was out of reach, and the member was taken for one that nobody
+/// had met: the only owner of half of the slots was deleted.
+#[test]
+fn a_locked_node_that_somebody_silent_may_know_is_waited_for() {
+    let internal = Fault::Refuse {
+        how: Refusal::Internal,
+        one_in: 1,
+        lasts: 5_230,
+    };
+    let lossy = Fault::LossyNetwork {
+        one_in: 3,
+        lasts: 29_594,
+    };
+    let lose_host = Fault::LoseHost {
+        pick: 79,
+        lasts: 19_616,
+    };
+    let lock_out = Fault::Meddle {
+        how: Meddling::LockOut,
+        pick: 190,
+        other: 189,
+    };
+    let fewer = Edit::Reshape(Shape {
+        shards: 2,
+        replicas: 0,
+    });
+    let acts = [
+        edit(206, fewer),
+        edit(285, Edit::Apply),
+        fault(3_960, lossy),
+        edit(6_184, fewer),
+        fault(6_369, internal),
+        fault(8_049, Fault::Blind { lasts: 4_831 }),
+        fault(10_236, lose_host),
+        fault(12_755, lock_out),
+    ];
+    scenario::holds(&Plan {
+        seed: 45_542,
+        hosts: 3,
+        healed: 14_157,
+        ..plan((2, 1), &acts)
+    });
+}
+
 /// Of two operators one read a node, and its pod a second later: the other one had made the pod, recorded it and deleted
 /// both meanwhile. A pod that there had been was taken for one that there had never been, and made again.
 #[test]

@@ -1443,6 +1443,24 @@ fn a_stranger_to_all_with_a_slot_is_introduced_to_one() {
             hold: not every member knows x for what it is yet
             nudge x -> a"#]],
     );
+    // A handshake that has not ended makes it no member.
+    let (mut world, desired) = world("2x0: a=0/2 | c=1/2 | s2: x=7-7(blind,joining=shard)");
+    let node = world.nodes.get_mut(&NodeName::new("x")).unwrap();
+    let Sighting::Answered(view) = &mut node.sighting else {
+        panic!("x answers")
+    };
+    let mut passing = view.members.first().unwrap().clone();
+    passing.id = id("passing");
+    passing.slots = SlotSet::default();
+    passing.flags = MemberFlags {
+        handshake: true,
+        ..MemberFlags::default()
+    };
+    view.members.push(passing);
+    assert_eq!(
+        told(&decide(&world, &desired)),
+        "hold: not every member knows x for what it is yet\nnudge x -> a"
+    );
 }
 
 #[test]
