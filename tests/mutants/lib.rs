@@ -223,6 +223,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         noticed_by: SWARM,
     },
     Mutant {
+        name: "heir-of-nothing",
+        story: "F02: a replica is attached before it knows what its primary owns, and what it holds is deleted (S4)",
+        edits: &[Edit {
+            file: "src/decide/join.rs",
+            text: "(told || primary.view.own_slots().is_empty())",
+            replacement: "(told || !told)",
+        }],
+        noticed_by: &["regressions"],
+    },
+    Mutant {
         name: "acl-by-name",
         story: "F22: the ACL is written to whatever has its ConfigMap's name by then (S23)",
         edits: &[Edit {

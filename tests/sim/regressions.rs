@@ -415,6 +415,32 @@ fn a_replica_knows_what_it_would_inherit() {
     });
 }
 
+/// The same in a cluster of one shard: nobody who answered knew an owner, and the last copy was deleted for one of which
+/// nothing was left.
+#[test]
+fn a_last_copy_that_never_heard_of_slots_is_not_taken_for_nothing() {
+    let reshaped = Shape {
+        shards: 2,
+        replicas: 1,
+    };
+    let shutdown = Fault::KillProcess {
+        pick: 118,
+        orderly: true,
+    };
+    let acts = [
+        edit(2_801, Edit::Apply),
+        fault(15_364, Fault::Blind { lasts: 3_521 }),
+        edit(16_015, Edit::Reshape(reshaped)),
+        edit(17_166, Edit::Take(Kept::Pod(222))),
+        fault(21_070, shutdown),
+    ];
+    scenario::holds(&Plan {
+        seed: 26_238,
+        healed: 25_977,
+        ..plan((1, 1), &acts)
+    });
+}
+
 /// While a look waited for a node that hung, somebody put his own ConfigMap in the place of the ACL's: the new
 /// users were written into it.
 #[test]
