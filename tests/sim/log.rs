@@ -32,7 +32,7 @@ pub(crate) const OPERATOR_FIELD: &str = "operator";
 struct Heard {
     said: Vec<Spoken>,
     seen: BTreeSet<String>,
-    /// When what was decided of each cluster lately, the oldest first.
+    /// When what was decided of each cluster lately, the oldest first; nothing that was decided of its nodes alone.
     decided: BTreeMap<ClusterRef, VecDeque<(Millis, String)>>,
 }
 
@@ -103,6 +103,16 @@ impl Log {
         decided.into_iter().flatten().cloned().collect()
     }
 
+    /// What was decided last of each cluster before this moment.
+    pub(crate) fn decided_last(&self, before: Millis) -> Vec<String> {
+        let heard = self.heard();
+        let last = |decided: &VecDeque<(Millis, String)>| {
+            let last = decided.iter().rfind(|(at, _)| *at < before);
+            last.map(|(_, verdict)| verdict.clone())
+        };
+        heard.decided.values().filter_map(last).collect()
+    }
+
     /// How long the run has gone on.
     pub(crate) fn now(&self) -> Millis {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(Millis::MAX)
@@ -138,7 +148,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
         let mut heard = self.heard();
         heard.seen.extend(line.seen);
         // A node's controller runs many ticks at once, a cluster's one.
-        let about = if event.metadata().target().ends_with("::node") {
+        let is_of_a_node = event.metadata().target().ends_with("::node");
+        let about = if is_of_a_node {
             line.node
         } else if line.cluster.is_empty() {
             line.fields.clone()
@@ -148,6 +159,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
         let said = match line.message.as_str() {
             "tick begins" => Said::Begins(line.namespace, line.cluster),
             "tick ends" => Said::Ends(line.namespace, line.cluster),
+            "decided" if is_of_a_node => Said::Decided(line.verdict),
             "decided" => {
                 let cluster = ClusterRef {
                     namespace: line.namespace,

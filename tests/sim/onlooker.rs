@@ -141,12 +141,13 @@ impl Onlooker {
         }
     }
 
-    /// Whether the operator waits for a death that members tell late: whose clock was put back counts no silence until
-    /// it has caught up (`node_delay` in `clusterCron`, `cluster_legacy.c`).
-    pub(crate) fn waits_for_a_death(&self) -> bool {
-        let decided = self.log.decided(&self.cluster);
-        let last = decided.last();
-        last.is_some_and(|(_, verdict)| verdict.starts_with("Hold(MemberUnclear("))
+    /// Whether the operator waits, in whichever cluster, for what only comes late: files follow their ConfigMap, and a
+    /// roll that needs them is not at its end; a death is told late by whose clock was put back, who counts no silence
+    /// until it has caught up (`node_delay` in `clusterCron`, `cluster_legacy.c`).
+    pub(crate) fn waits(&self) -> bool {
+        let late = ["Hold(AclRefused(", "Hold(MemberUnclear("];
+        let waits = |verdict: &String| late.iter().any(|wait| verdict.starts_with(wait));
+        self.log.decided_last(self.log.now()).iter().any(waits)
     }
 
     /// What the plugin says where there is nothing to do any more, and the wish is there.

@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// A digest of all steps: two runs with the same are the same.
     pub(crate) fingerprint: u64,
-    /// The last decision: one that does not change is told once.
+    /// The last decision, whatever it is about: one that does not change is told once.
     decided: String,
 }
 
@@ -123,11 +123,6 @@ impl Record {
         if let Err(violation) = self.checker.finish() {
             self.violation.get_or_insert(violation);
         }
-    }
-
-    /// Whether a roll waits for files that follow their ConfigMap late: it is not at its end.
-    pub(crate) fn waits_for_files(&self) -> bool {
-        self.decided.contains("Hold(AclRefused(")
     }
 
     /// Something that no rule of the checker's is about, and that must not be.

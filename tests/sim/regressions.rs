@@ -463,6 +463,25 @@ fn what_took_the_name_of_the_acl_is_not_written_to() {
     });
 }
 
+/// A roll waited for files that follow their ConfigMap late. A neighbour was looked at after it, and that it had nothing
+/// to do was taken for the end.
+#[test]
+fn a_roll_that_waits_for_files_is_not_at_its_end_whatever_its_neighbour_does() {
+    let acts = [
+        edit(33_883, Edit::Apply),
+        edit(37_122, Edit::Set { leaf: 16, value: 2 }),
+        edit(40_168, Edit::Squat(Kept::AclConfigMap)),
+    ];
+    let outcome = scenario::holds(&Plan {
+        seed: 24_183,
+        hosts: 5,
+        neighbour: true,
+        healed: 154_064,
+        ..plan((1, 0), &acts)
+    });
+    assert!(outcome.seen.contains("why AclRefused"));
+}
+
 /// A newcomer that nobody had met was given a slot by a hand, and its shard was not wanted any more: it was introduced
 /// to all members in one tick, and again in the next, when its first handshake was not over.
 #[test]

@@ -446,7 +446,7 @@ impl Play {
         let ticks = 60 + 15 * Millis::from(plan.shape.nodes()) + 60;
         let bound = begun + lost + ticks * LOOK + set_back(plan);
         loop {
-            let fades = onlooker.waits_for_a_death();
+            let waits = onlooker.waits();
             {
                 let mut world = take(&self.world);
                 let now = world.now();
@@ -461,8 +461,7 @@ impl Play {
                 let acts = now < world.record.acted.max(begun) + quiet;
                 match reached {
                     // Whoever acts for ever, though nothing is left to do, is caught at it after that.
-                    Ok(()) if now <= bound && (acts || fades || world.record.waits_for_files()) => {
-                    }
+                    Ok(()) if now <= bound && (acts || waits) => {}
                     Ok(()) => {
                         world.record.step(now, Actor::Machinery, What::Calm, None);
                         break;
