@@ -61,13 +61,7 @@ impl Writer {
     pub(super) async fn activate(&self, world: &World, nodes: &[NodeName]) -> Result<(), Error> {
         let api = &self.api::<ValkeyNode>(&world.cluster.key.namespace);
         let seen = nodes.iter().filter_map(|name| world.nodes.get(name));
-        let flips = seen.map(|node| async move {
-            let patch = json!({
-                "metadata": {"uid": node.uid.as_str()},
-                "spec": {"lifecycle": Lifecycle::Active},
-            });
-            merge(api, "activate", node.name.as_str(), &patch).await
-        });
+        let flips = seen.map(|node| turn(api, "activate", node, Lifecycle::Active));
         join_all(flips)
             .await
             .into_iter()
@@ -129,12 +123,8 @@ impl Writer {
         cluster: &ClusterFacts,
         node: &NodeFacts,
     ) -> Result<(), Error> {
-        let patch = json!({
-            "metadata": {"uid": node.uid.as_str()},
-            "spec": {"lifecycle": Lifecycle::Leaving},
-        });
         let api = self.api::<ValkeyNode>(&cluster.key.namespace);
-        merge(&api, "send off", node.name.as_str(), &patch).await
+        turn(&api, "send off", node, Lifecycle::Leaving).await
     }
 
     pub(super) async fn delete_node(
@@ -283,6 +273,20 @@ where
     patched
         .map(drop)
         .map_err(|source| failed::<K>(verb, name, source))
+}
+
+/// The next step of a node's life, for the very node that was seen.
+async fn turn(
+    api: &Api<ValkeyNode>,
+    verb: &'static str,
+    node: &NodeFacts,
+    lifecycle: Lifecycle,
+) -> Result<(), Error> {
+    let patch = json!({
+        "metadata": {"uid": node.uid.as_str()},
+        "spec": {"lifecycle": lifecycle},
+    });
+    merge(api, verb, node.name.as_str(), &patch).await
 }
 
 /// Deletes the very object that was seen, never one made under its name since.
